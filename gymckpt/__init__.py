@@ -1,0 +1,1 @@
+"""Coordinated checkpoints of in-flight RL rollouts over several server processes."""

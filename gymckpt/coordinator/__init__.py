@@ -1,0 +1,1 @@
+"""The coordinator: drives all participants and publishes checkpoints."""

@@ -1,0 +1,1 @@
+"""What a server embeds to become a checkpoint participant."""

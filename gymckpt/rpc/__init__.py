@@ -1,0 +1,1 @@
+"""What is gRPC and belongs to no single service."""

@@ -1,0 +1,1 @@
+"""Test doubles and suites for people who embed gymckpt."""

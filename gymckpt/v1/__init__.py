@@ -1,0 +1,1 @@
+"""Messages and service stubs generated from `protos/gymckpt/v1` by `make gen`."""

@@ -1,0 +1,1 @@
+"""Reference Gym servers, written only against the public names of gymckpt."""

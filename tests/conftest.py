@@ -1,0 +1,19 @@
+"""Fixtures that every suite may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of recorded data, named by GYMCKPT_SHARED or found beside the repository."""
+    folder = Path(os.environ.get("GYMCKPT_SHARED", REPOSITORY.parent / "shared"))
+    if not folder.is_dir():
+        pytest.skip(f"recorded data is absent: {folder} is not a folder (GYMCKPT_SHARED names another)")
+    return folder
