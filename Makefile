@@ -12,11 +12,11 @@ VENV_STAMP := $(VENV)/.stamp
 PYTEST := $(PY) -m pytest
 PYTEST_ARGS ?=
 
-# The stub generator is pinned to gencode 6.31.1 and lives apart, because stubs refuse a protobuf older than their generator.
+# protoc of grpcio-tools 1.74.0 writes gencode 6.31.1, and stubs refuse a protobuf older than that: hence an old generator, living apart.
 GEN_VENV := build/gen-venv
 GEN_PY := $(GEN_VENV)/bin/python
-GEN_PINS := grpcio-tools==1.74.0 grpcio==1.74.0 protobuf==6.31.1 mypy-protobuf==4.0.0 \
-	types-protobuf==6.30.2.20250822 googleapis-common-protos==1.70.0 setuptools==80.9.0
+GEN_PINS := grpcio-tools==1.74.0 grpcio==1.74.0 protobuf==6.33.6 mypy-protobuf==5.1.0 \
+	types-protobuf==7.35.1.20260906 googleapis-common-protos==1.70.0 setuptools==80.9.0
 GEN_STAMP := $(GEN_VENV)/.stamp
 PROTO_DEPS := build/proto-deps
 PROTO_DEPS_STAMP := $(PROTO_DEPS)/.stamp
