@@ -121,7 +121,7 @@ types: $(VENV_STAMP) ## mypy --strict
 .PHONY: imports
 imports: $(VENV_STAMP) ## The import rules
 	@echo '==> import-linter'
-	@$(VENV)/bin/lint-imports
+	@$(VENV)/bin/lint-imports --no-logo
 
 .PHONY: test
 test: $(VENV_STAMP) ## Unit and contract tests
