@@ -1,0 +1,235 @@
+"""What a checkpoint is made of, as values; `join` decides which episodes it can continue."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gymckpt.core.ids import Digest, Episode, ParticipantId
+from gymckpt.core.kinds import Capture, Fate
+from gymckpt.core.report import LostEpisode, Restart
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipantInfo:
+    """What a process says of itself; see ParticipantInfo in types.proto."""
+
+    id: ParticipantId
+    worker: str
+    boot_id: str
+    address: str
+    capture: Capture
+    contract_revision: int = 1
+    features: tuple[str, ...] = ()
+    state_schemas: tuple[str, ...] = ()
+    cookie_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Touch:
+    """A session at another participant, as seen from a boundary; an empty session means any of the episode's."""
+
+    participant: ParticipantId
+    session: str = ""
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRecord:
+    """One session of an episode at one participant, as exported; see EpisodeRecord in manifest.proto."""
+
+    episode: Episode
+    session: str
+    state: Digest | None
+    revision: int = 0
+    unreceipted_revision: int = 0
+    boundary: str = ""
+    touches: tuple[Touch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipantManifest:
+    """What one process exported; records in the order of episode and session."""
+
+    checkpoint_id: str
+    participant: ParticipantId
+    boot_id: str
+    records: tuple[EpisodeRecord, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A named part of a session; `chunk_list` for parts over one frame."""
+
+    name: str
+    digest: Digest
+    chunk_list: Digest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Stored answer of a repeatable mutation; `request` is BLAKE3 of method, path and body."""
+
+    request_id: str
+    request: bytes
+    revision: int
+    status: int
+    headers: tuple[tuple[bytes, bytes], ...]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSession:
+    """One session's state as a blob lists it."""
+
+    schema: str
+    parts: tuple[Part, ...]
+    receipts: tuple[Receipt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ParticipantEntry:
+    """One process in a checkpoint."""
+
+    participant: ParticipantInfo
+    manifest: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointManifest:
+    """The whole checkpoint; see CheckpointManifest in manifest.proto."""
+
+    checkpoint_id: str
+    epoch: int
+    sequence: int
+    unix_millis: int
+    base_checkpoint_id: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    controller_state: bytes = b""
+    participants: tuple[ParticipantEntry, ...] = ()
+    episodes: tuple[Episode, ...] = ()
+    restarts: tuple[Restart, ...] = ()
+    lost: tuple[LostEpisode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """A checkpoint that was begun."""
+
+    epoch: int
+    sequence: int
+    members: tuple[ParticipantInfo, ...]
+    base_checkpoint_id: str
+    arguments: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreTarget:
+    """One episode of a restore: what becomes of it, and the attempt given to it."""
+
+    source: Episode
+    attempt: int
+    fate: Fate
+    why: str = ""
+
+    @property
+    def target(self) -> Episode:
+        return Episode(self.source.rollout_id, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreIntent:
+    """A restore that was begun."""
+
+    epoch: int
+    sequence: int
+    checkpoint_id: str
+    manifest: Digest
+    targets: tuple[RestoreTarget, ...]
+    members: tuple[ParticipantInfo, ...]
+    arguments: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The one decision about a round: `manifest` when it was published (or installed), `why` when it was aborted."""
+
+    manifest: Digest | None
+    why: str = ""
+    restarted: tuple[RestoreTarget, ...] = ()
+    unix_millis: int = 0
+
+    @property
+    def published(self) -> bool:
+        return self.manifest is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    """Refused attempts of a rollout: all up to `refused` (-1: none), and the start of `target` by a process that did not install it."""
+
+    rollout_id: str
+    refused: int = -1
+    target: int = 0
+
+
+def join(
+    manifests: Iterable[ParticipantManifest], failed: Mapping[Episode, str]
+) -> tuple[tuple[Episode, ...], tuple[LostEpisode, ...], tuple[ParticipantId, ...]]:
+    """Which episodes the manifests together can continue.
+
+    Returns (continuable, lost, unknown): an episode is continuable when every session that one of its records touches was exported, under the same attempt, at
+    least at the revision seen, with a receipt for every call beyond it. `failed` names episodes that a participant could not encode. `unknown` lists touched
+    participants that are in no manifest.
+    """
+    found: dict[Episode, dict[ParticipantId, list[EpisodeRecord]]] = defaultdict(lambda: defaultdict(list))
+    members: set[ParticipantId] = set()
+    for manifest in manifests:
+        members.add(manifest.participant)
+        for record in manifest.records:
+            found[record.episode][manifest.participant].append(record)
+    lost: dict[Episode, str] = dict(failed)
+    unknown: set[ParticipantId] = set()
+    for episode, exported in found.items():
+        seen = _seen(exported)
+        unknown.update(participant for participant, _ in seen if participant not in members)
+        why = next(
+            (
+                why
+                for (participant, session), revision in seen.items()
+                if (why := _gap(participant, session, revision, exported))
+            ),
+            "",
+        )
+        if why:
+            lost.setdefault(episode, why)
+    continuable = tuple(sorted(episode for episode in found if episode not in lost))
+    return continuable, tuple(LostEpisode(episode, lost[episode]) for episode in sorted(lost)), tuple(sorted(unknown))
+
+
+def _seen(exported: Mapping[ParticipantId, list[EpisodeRecord]]) -> dict[tuple[ParticipantId, str], int]:
+    """Highest revision of each session that any boundary of the episode saw: what one caller missed, another may have seen."""
+    seen: dict[tuple[ParticipantId, str], int] = {}
+    for touch in (touch for records in exported.values() for record in records for touch in record.touches):
+        key = (touch.participant, touch.session)
+        seen[key] = max(seen.get(key, 0), touch.revision)
+    return seen
+
+
+def _gap(
+    participant: ParticipantId, session: str, seen: int, exported: Mapping[ParticipantId, list[EpisodeRecord]]
+) -> str:
+    """Why the records of the touched participant do not cover what was seen of its session; empty when they do."""
+    matching = [record for record in exported.get(participant, []) if session in ("", record.session)]
+    if not matching:
+        return f"{participant} did not export session {session or 'of the episode'!r}"
+    for record in matching:
+        if record.revision < seen:
+            return f"{participant} exported session {record.session!r} at revision {record.revision}, its caller had seen {seen}"
+        if record.unreceipted_revision > seen:
+            return (
+                f"{participant} session {record.session!r} was changed at revision {record.unreceipted_revision} by a call without receipt; "
+                f"its caller had seen {seen}"
+            )
+    return ""
