@@ -132,7 +132,7 @@ e2e: $(VENV_STAMP) ## Tests with real processes that are killed
 	@$(PYTEST) tests/e2e $(PYTEST_ARGS)
 
 .PHONY: interop
-interop: $(VENV_STAMP) tests/interop/node_modules/.stamp ## Speak to the servers from Node with @grpc/grpc-js
+interop: $(VENV_STAMP) $(PROTO_DEPS_STAMP) tests/interop/node_modules/.stamp ## Speak to the servers from Node with @grpc/grpc-js
 	@cd tests/interop && GYMCKPT_PYTHON='$(CURDIR)/$(PY)' node --test
 
 tests/interop/node_modules/.stamp: $(wildcard tests/interop/package*.json)
