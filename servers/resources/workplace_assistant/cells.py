@@ -8,6 +8,7 @@ mistaken for a tag), `{"int": "0x..."}`, `{"float": "nan"}`, `{"missing": "NaT"}
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,15 @@ _FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _NUMPY = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "U0")
 _AS_THEY_ARE = frozenset({str, bool, type(None)})
 _TAGGED = frozenset({dict, list})
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 200
+
+
+def shown(value: object) -> str:
+    """A value as an error message shows it: neither its length nor its depth is the message's."""
+    return _SHORT.repr(value)
 
 
 def pack_all(cells: list[Any]) -> list[Any]:
@@ -54,7 +64,7 @@ def pack(cell: Any) -> Any:
             return {"missing": name}
     if isinstance(cell, np.generic) and (code := np.dtype(type(cell)).str[1:]) in _NUMPY:
         return {"numpy": [code, pack(cell.item())]}
-    raise TypeError(f"{cell!r} of type {type(cell).__name__} has no exact JSON form")
+    raise TypeError(f"{shown(cell)} of type {type(cell).__name__} has no exact JSON form")
 
 
 def unpack(value: Any) -> Any:
@@ -72,7 +82,7 @@ def unpack(value: Any) -> Any:
         unpacker = _UNPACKERS.get(tag)
         if unpacker is not None:
             return unpacker(content)
-    raise ValueError(f"{value!r} is no tagged cell; tags are {', '.join(_UNPACKERS)}")
+    raise ValueError(f"{shown(value)} is no tagged cell; tags are {', '.join(_UNPACKERS)}")
 
 
 def _pack_int(cell: int) -> Any:
@@ -85,34 +95,34 @@ def _pack_float(cell: float) -> Any:
 
 def _pack_dict(cell: dict[Any, Any]) -> Any:
     if not all(type(key) is str for key in cell):
-        raise TypeError(f"{cell!r} has a key that is no text")
+        raise TypeError(f"{shown(cell)} has a key that is no text")
     return {"dict": [[key, pack(inner)] for key, inner in cell.items()]}
 
 
 def _unpack_int(content: Any) -> int:
     if not isinstance(content, str) or (number := int(content, 16)) in _INT64:
-        raise ValueError(f"{content!r} is no hexadecimal integer beyond 64 bits")
+        raise ValueError(f"{shown(content)} is no hexadecimal integer beyond 64 bits")
     return number
 
 
 def _unpack_dict(content: Any) -> dict[str, Any]:
     pairs = [(key, unpack(inner)) for key, inner in content]
     if not all(type(key) is str for key, _ in pairs) or len(dict(pairs)) != len(pairs):
-        raise ValueError(f"{content!r} has a key that is no text or comes twice")
+        raise ValueError(f"{shown(content)} has a key that is no text or comes twice")
     return dict(pairs)
 
 
 def _unpack_numpy(content: Any) -> Any:
     code, item = content
     if code not in _NUMPY:
-        raise ValueError(f"numpy type {code!r} is none of {', '.join(_NUMPY)}")
+        raise ValueError(f"numpy type {shown(code)} is none of {', '.join(_NUMPY)}")
     return np.dtype(code).type(unpack(item))
 
 
 def _one_of(known: dict[str, Any]) -> Callable[[Any], Any]:
     def unpack_known(content: Any) -> Any:
         if not isinstance(content, str) or content not in known:
-            raise ValueError(f"{content!r} is none of {', '.join(known)}")
+            raise ValueError(f"{shown(content)} is none of {', '.join(known)}")
         return known[content]
 
     return unpack_known

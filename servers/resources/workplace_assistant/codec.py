@@ -79,7 +79,7 @@ def decode(parts: Mapping[str, bytes]) -> Tables:
     of_table: dict[str, dict[str, bytes]] = {table: {} for table in TABLE_NAMES}
     for name, content in parts.items():
         table, _, rest = name.partition("/")
-        if table not in of_table:
+        if table not in of_table or not rest:
             raise MalformedPartsError(name, f"belongs to none of the tables {', '.join(TABLE_NAMES)}")
         of_table[table][rest] = content
     return Tables(**{table: decode_table(table, own) for table, own in of_table.items()})

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
-from servers.resources.workplace_assistant.cells import unpack_all
+from servers.resources.workplace_assistant.cells import shown, unpack_all
 from servers.resources.workplace_assistant.layout import (
     FORMAT,
     HEAD,
@@ -57,30 +57,31 @@ class _Head:
     def __init__(self, part: str, content: bytes) -> None:
         self._part = part
         value = _parsed(part, content, {"format", "pandas", "rows", "columns", "dtypes", "index", "order"})
-        self.expect(value["format"] == FORMAT, f"is of format {value['format']!r}, this code reads {FORMAT!r}")
+        self.expect(value["format"] == FORMAT, f"is of format {shown(value['format'])}, this code reads {FORMAT!r}")
         made_by = value["pandas"]
-        self.expect(isinstance(made_by, str) and made_by[:1].isdigit(), f"names no pandas version: {made_by!r}")
+        self.expect(isinstance(made_by, str) and made_by[:1].isdigit(), f"names no pandas version: {shown(made_by)}")
         self.expect(
             made_by.split(".")[0] == pd.__version__.split(".")[0],
             f"was made under pandas {made_by}, this is pandas {pd.__version__}: tools answer differently under another "
             "major version, so restore it under the one that made it",
         )
         self.rows = value["rows"]
-        self.expect(type(self.rows) is int, f"has no count of rows: {self.rows!r}")
+        self.expect(type(self.rows) is int, f"has no count of rows: {shown(self.rows)}")
         self.dtypes = value["dtypes"]
         self._index = self._description(value["index"])
         self._order = self._permutation(value["order"])
         columns = value["columns"]
-        self.expect(isinstance(columns, dict) and "names" in columns, f"has no column names: {columns!r}")
+        self.expect(isinstance(columns, dict) and "names" in columns, f"has no column names: {shown(columns)}")
         self.names = columns.pop("names")
         self.expect(isinstance(self.names, list) and all(type(name) is str for name in self.names), "has bad names")
         self.expect(
             isinstance(self.dtypes, list) and len(self.dtypes) == len(self.names) == len(set(self.names)),
-            f"has column names {self.names!r} and dtypes {self.dtypes!r}, which do not pair off",
+            f"has column names {shown(self.names)} and dtypes {shown(self.dtypes)}, which do not pair off",
         )
-        self.expect(set(self.dtypes) <= set(VALUE_DTYPES), f"has a dtype beyond {VALUE_DTYPES}: {self.dtypes!r}")
+        known = all(dtype in VALUE_DTYPES for dtype in self.dtypes)
+        self.expect(known, f"has a dtype beyond {', '.join(VALUE_DTYPES)}: {shown(self.dtypes)}")
         description = self._description(columns)
-        self.expect("dtype" in description, f"has no dtype of its column names: {description!r}")
+        self.expect("dtype" in description, f"has no dtype of its column names: {shown(description)}")
         self.columns = pd.Index(self.names, dtype=description["dtype"], name=description["name"])
 
     def expect(self, holds: bool, problem: str) -> None:
@@ -112,10 +113,10 @@ class _Head:
         if dtype == "object":
             return np.fromiter(cells, dtype=object, count=len(cells))
         kinds = set(map(type, cells))
-        self.expect(kinds <= _CELLS[dtype], f"says that column {column} is {dtype}, but it holds {kinds}")
+        self.expect(kinds <= _CELLS[dtype], f"says that column {column} is {dtype}, but it holds {shown(kinds)}")
         if dtype == "str":
             numbers = [cell for cell in cells if type(cell) is float and not math.isnan(cell)]
-            self.expect(not numbers, f"says that column {column} is {dtype}, but it holds {numbers}")
+            self.expect(not numbers, f"says that column {column} is {dtype}, but it holds {shown(numbers)}")
             return pd.array(cells, dtype="str")
         try:
             return np.array(cells, dtype=dtype)
@@ -131,7 +132,7 @@ class _Head:
             bounds = value["range"]
             if isinstance(bounds, list) and len(bounds) == 3 and all(type(b) is int for b in bounds) and bounds[2]:
                 return dict(value)
-        raise MalformedPartsError(self._part, f"describes no index that this code knows: {value!r}")
+        raise MalformedPartsError(self._part, f"describes no index that this code knows: {shown(value)}")
 
     def _permutation(self, value: Any) -> list[int] | None:
         if value is None:
@@ -171,7 +172,7 @@ def _rows(part: str, content: bytes, block: Block, names: list[str]) -> tuple[li
     except (TypeError, ValueError, RecursionError) as error:
         raise MalformedPartsError(part, f"holds what no table can hold: {error}") from error
     if strangers:
-        raise MalformedPartsError(part, f"holds rows of other blocks: {strangers!r}")
+        raise MalformedPartsError(part, f"holds rows of other blocks: {shown(strangers)}")
     return labels, columns
 
 

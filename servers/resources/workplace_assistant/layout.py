@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any
 
-from servers.resources.workplace_assistant.cells import pack
+from servers.resources.workplace_assistant.cells import pack, shown
 
 FORMAT = "workplace-table/1"
 BLOCK_ROWS = 64
@@ -31,7 +31,7 @@ class UnsupportedStateError(CodecError):
     """A table holds something that has no exact form: nothing is encoded."""
 
     def __init__(self, table: str, column: str, value: object, problem: str) -> None:
-        super().__init__(f"table {table}, column {column}: {value!r} {problem}")
+        super().__init__(f"table {table}, column {column}: {shown(value)} {problem}")
         self.table = table
         self.column = column
         self.value = value

@@ -33,9 +33,14 @@ Recipe = Callable[[Tables, Random], tuple[str, list[Change]]]
 def builtin_tasks(tables: Tables) -> list[dict[str, Any]]:
     """The tasks over `tables` (meant: `synthetic_tables()`): always the same rows in the same order."""
     tools = schemas()
-    of_recipe = [[(category, *task) for task in _different(recipe, tables)] for category, recipe in _RECIPES]
-    rounds = zip(*of_recipe, strict=True)
-    return [_row(number, *task, tools) for number, task in enumerate(itertools.chain.from_iterable(rounds))]
+    of_recipe = [
+        [(category, request, changes) for request, changes in _different(recipe, tables)]
+        for category, recipe in _RECIPES
+    ]
+    rounds = itertools.chain.from_iterable(zip(*of_recipe, strict=True))
+    return [
+        _row(number, category, request, changes, tools) for number, (category, request, changes) in enumerate(rounds)
+    ]
 
 
 def as_jsonl(rows: Iterable[dict[str, Any]]) -> str:
