@@ -6,7 +6,7 @@ import functools
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
@@ -22,8 +22,9 @@ NEGOTIATING = frozenset({"Describe", "GetInfo"})
 
 log = logging.getLogger(__name__)
 
-Handler = grpc.RpcMethodHandler[Any, Any]
-Context = grpc.aio.ServicerContext[Any, Any]
+if TYPE_CHECKING:  # generic only for the type checker
+    Handler = grpc.RpcMethodHandler[Any, Any]
+    Context = grpc.aio.ServicerContext[Any, Any]
 Decode = Callable[[bytes], Any]
 
 
@@ -55,7 +56,7 @@ def check_known(message: Message, field: str = "") -> None:
 
 
 def _refuse_unknown_fields(message: Message, path: str) -> None:
-    unknown_fields: Iterable[Any] = cast(Any, UnknownFieldSet)(message)
+    unknown_fields: Iterable[Any] = cast("Any", UnknownFieldSet)(message)
     for unknown in unknown_fields:
         where = path or message.DESCRIPTOR.name
         raise InvalidField(
@@ -130,7 +131,7 @@ def _wrapped(handler: Handler, method: str) -> Handler:
 
 def _decoded(deserialize: Decode | None, data: bytes, *, strict: bool) -> Any:
     try:
-        message = cast(Decode, deserialize)(data)
+        message = cast("Decode", deserialize)(data)
     except DecodeError as malformed:
         raise InvalidField(f"the request is not a message of this method: {malformed}", field="request") from malformed
     if strict:
