@@ -108,6 +108,10 @@ class Fence:
                 raise InvalidField(f"{field} must be from 1, got {value}", field=field)
         check_id(self.checkpoint_id, "fence.checkpoint_id", longest=MAX_ROUND_ID)
 
+    def same_round(self, other: Fence | None) -> bool:
+        """Whether both are about one round; a successor ends the rounds of the coordinator before it under its own epoch."""
+        return other is not None and self.checkpoint_id == other.checkpoint_id and self.sequence == other.sequence
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class Digest:

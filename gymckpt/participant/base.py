@@ -1,0 +1,308 @@
+"""What all kinds of participant share: the gate, the export, floors, sessions, and the one function behind both doors."""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gymckpt.core.admission import InFlight
+from gymckpt.core.export import Export
+from gymckpt.core.floors import Floors
+from gymckpt.core.gate import Authority, Gate
+from gymckpt.core.ids import Episode, ParticipantId, check_id
+from gymckpt.core.kinds import Capture, GateState, Kind
+from gymckpt.core.manifest import ParticipantInfo, Touch
+from gymckpt.core.report import Blocker, Report
+from gymckpt.core.sessions import Session, SessionTable
+from gymckpt.core.transitions import Answer, Holdings, Request
+from gymckpt.errors import (
+    AlreadyRestored,
+    DuplicateEpisode,
+    GymckptError,
+    InvalidPhase,
+    NotRestored,
+    StaleBoot,
+    StoreUnavailable,
+)
+from gymckpt.participant.call import Call
+from gymckpt.participant.cut import Checkpointing, Cut
+from gymckpt.participant.restoring import Restoring
+from gymckpt.participant.retiring import Retiring
+from gymckpt.participant.serving import serve
+from gymckpt.participant.state import SessionState
+
+if TYPE_CHECKING:
+    from gymckpt.store.interface import ArtifactStore
+
+log = logging.getLogger("gymckpt.participant")
+
+
+class Participant(abc.ABC):
+    """The checkpointable part of one server process.
+
+    Until `serving` is entered with a coordinator configured, checkpointing is off: the gate is open and stays so, nothing is exported, no port is bound.
+    All methods belong to one event loop. `clock` gives monotonic seconds.
+    """
+
+    kind: ClassVar[Kind]
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        state: SessionState[Any, Any] | None,
+        worker: str = "0",
+        capture: Capture = Capture.EXPORTED,
+        cookie_only: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.id = ParticipantId(self.kind, name)
+        self.worker = check_id(worker, "worker")
+        self.boot_id = secrets.token_hex(16)
+        self.capture = capture
+        self.cookie_only = cookie_only
+        self.state = state
+        self.clock = clock
+        self.address = ""
+        self.store: ArtifactStore | None = None
+        self.authority = Authority()
+        self.gate = Gate()
+        self.gate.start()
+        self.export: Export[Cut] = Export()
+        self.floors = Floors()
+        self.sessions = SessionTable()
+        self.in_flight = InFlight()
+        self.lost: dict[Episode, str] = {}
+        self.enabled = False  # checkpointing is on: calls are admitted, held and counted
+        self.started = True  # the epoch and the floors are known
+        self.checkpointing = Checkpointing(self)
+        self.restoring = Restoring(self)
+        self.retiring = Retiring(self)
+        self._moves: dict[type, Callable[..., Any]] = {
+            **self.checkpointing.moves(),
+            **self.restoring.moves(),
+            **self.retiring.moves(),
+        }
+        self._readiness = asyncio.Event()
+        self._moved = asyncio.Event()
+
+    # What a kind says of itself.
+
+    def blocker_count(self) -> int:
+        """How much work stops a cut right now; O(1)."""
+        return self.in_flight.blocking
+
+    def blockers(self) -> Iterable[Blocker]:
+        """That work; asked only when there is some."""
+        return self.in_flight.blockers(self.clock())
+
+    def restarts(self) -> Mapping[Episode, str]:
+        """Episodes that cannot be captured, and why."""
+        return {}
+
+    def counts(self) -> Mapping[str, int]:
+        """Live things by kind of thing, for people."""
+        return {"sessions": len(self.sessions)}
+
+    def exportable(self, session: Session) -> bool:
+        """Whether the session belongs in a cut taken now."""
+        return not session.pending
+
+    def describe(self, session: Session) -> tuple[str, tuple[Touch, ...]]:
+        """Boundary ("" where none was declared) and touches of the session, at the cut."""
+        return "", ()
+
+    def gate_closing(self) -> None:
+        """The gate has just left OPEN."""
+
+    def gate_opened(self) -> None:
+        """The gate has just become OPEN."""
+
+    def restored(self, session: Session, boundary: str, touches: tuple[Touch, ...]) -> None:
+        """State was installed as pending, with what the checkpoint says of its boundary; nothing may run on it yet. May not fail."""
+
+    def activated(self, session: Session) -> None:
+        """Restored state has just become live."""
+
+    async def stop(self, episode: Episode) -> None:
+        """Stops all work of this attempt and the ones before it; returns when it has stopped. Called again, waits for the same."""
+        while any(
+            running.episode and running.episode.attempt <= episode.attempt
+            for running in self.in_flight.of_rollout(episode.rollout_id)
+        ):
+            await self.readiness_changed()
+
+    @contextlib.asynccontextmanager
+    async def admit(self, call: Call) -> AsyncIterator[Session | None]:
+        """Lets one call run. This default only refuses stale attempts: the kinds that park do so inside the handler. Raises StaleAttempt."""
+        if call.episode is not None:
+            self.check_attempt(call.episode)
+        yield None
+
+    # What kinds and servers use.
+
+    @property
+    def info(self) -> ParticipantInfo:
+        """Who this process is."""
+        schemas = (self.state.schema,) if self.state is not None else ()
+        return ParticipantInfo(
+            self.id,
+            self.worker,
+            self.boot_id,
+            self.address,
+            self.capture,
+            state_schemas=schemas,
+            cookie_only=self.cookie_only,
+        )
+
+    def serving(
+        self, *, listen: str | None = None, coordinator: str | None = None, store: str | None = None
+    ) -> contextlib.AbstractAsyncContextManager[None]:
+        """Serves ParticipantService beside the data plane, on this event loop, and announces it to the coordinator.
+
+        Addresses are `host:port`. What is not given is taken from GYMCKPT_LISTEN (default `127.0.0.1:0`), GYMCKPT_COORDINATOR and GYMCKPT_STORE (default: the
+        coordinator's). Without a coordinator checkpointing is off and this does nothing.
+        """
+        return serve(self, listen=listen, coordinator=coordinator, store=store)
+
+    def notify(self) -> None:
+        """Readiness may have changed."""
+        changed, self._readiness = self._readiness, asyncio.Event()
+        changed.set()
+
+    def readiness_changed(self) -> Coroutine[Any, Any, bool]:
+        """Awaitable of the next `notify` after this call, however late it is awaited."""
+        return self._readiness.wait()
+
+    def moved(self) -> None:
+        """The gate opened, restored state became live or was dropped, or attempts were retired: whoever is held looks again."""
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+        self.notify()
+
+    def has_moved(self) -> Coroutine[Any, Any, bool]:
+        """Awaitable of the next `moved` after this call, however late it is awaited."""
+        return self._moved.wait()
+
+    async def open_gate(self) -> None:
+        """Waits until the gate is OPEN."""
+        while self.gate.state is not GateState.OPEN:
+            await self.has_moved()
+
+    def check_attempt(self, episode: Episode) -> None:
+        """Raises StaleAttempt for an attempt that is retired or replaced."""
+        self.floors.check(episode)
+
+    async def claim(self, episode: Episode, key: str, *, continues: bool) -> Session | None:
+        """The restored session that a replacement continues, handed out once; None for a start from input.
+
+        Raises StaleAttempt; NotRestored for a continue without restored state; AlreadyRestored for a start from input onto restored state;
+        DuplicateEpisode for a continue of what was claimed already.
+        """
+        while True:
+            self.check_attempt(episode)
+            session = self.sessions.get(key)
+            if session is None or session.episode != episode:
+                session = None
+            if session is None or not session.pending:
+                break
+            await self.has_moved()
+        if session is not None and session.restored:
+            if not continues:
+                raise AlreadyRestored(
+                    f"{episode} holds restored state here; continue it, or retire it before starting from input"
+                )
+            session.restored = False
+            return session
+        if continues:
+            if session is not None:
+                raise DuplicateEpisode(f"{episode} was continued here already")
+            raise NotRestored(f"{episode} has no restored state here; start it from input as a new attempt")
+        self.floors.check_start(episode)
+        return None
+
+    # The doors.
+
+    async def apply(self, request: Request) -> Answer:
+        """Carries out one transition: the one function behind Control and Transition. Raises what participant.proto lists."""
+        if not self.started:
+            raise StoreUnavailable(
+                f"{self.id} is starting: it has not read the epoch and the floors yet; retry", retry_after=1.0
+            )
+        if request.boot_id != self.boot_id:
+            raise StaleBoot(
+                f"the transition is meant for boot {request.boot_id}, this process is {self.boot_id}",
+                details={"boot_id": request.boot_id, "this_boot_id": self.boot_id},
+            )
+        self.authority.observe(request.fence.epoch)
+        name, began = type(request.transition).__name__.lower(), self.clock()
+        outcome = "cancelled"
+        try:
+            result = await self._moves[type(request.transition)](request.fence, request.transition)
+            outcome = "ok"
+        except GymckptError as error:
+            outcome = error.reason
+            raise
+        finally:
+            log.info(
+                "%s %s of %s at %s (epoch %d, %d sessions, %.1f ms): %s",
+                name,
+                request.number,
+                request.fence.checkpoint_id,
+                self.id,
+                request.fence.epoch,
+                len(self.sessions),
+                (self.clock() - began) * 1e3,
+                outcome,
+            )
+        return Answer(request.number, self.boot_id, self.gate.state, self.export.state, result)
+
+    def observe_epoch(self, epoch: int) -> None:
+        """A question with authority: lower epochs are refused from now on. Raises StaleEpoch, StoreUnavailable while starting."""
+        if not self.started:
+            raise StoreUnavailable(
+                f"{self.id} is starting: it has not read the epoch and the floors yet; retry", retry_after=1.0
+            )
+        self.authority.observe(epoch)
+
+    def report(self) -> Report:
+        """Readiness now."""
+        count = self.blocker_count()
+        return Report.of(self.blockers() if count else (), count, self.restarts(), self.counts())
+
+    def holdings(self) -> Holdings:
+        """What this process holds of rounds under way."""
+        return Holdings(
+            gate=self.gate.state,
+            export=self.export.state,
+            gate_fence=self.gate.fence,
+            export_fence=self.export.fence,
+            restore_fence=self.restoring.pending_fence,
+            epoch=self.authority.epoch,
+            episodes=len({session.episode for session in self.sessions}),
+        )
+
+    def tick(self) -> None:
+        """Ends the leases that are over."""
+        now = self.clock()
+        if self.gate.fence is not None and self.gate.expired(now):
+            log.warning("gate lease of %s ended at %s: the gate opens", self.gate.fence.checkpoint_id, self.id)
+            self.checkpointing.open_gate(self.gate.fence)
+        if self.export.fence is not None and self.export.expired(now):
+            log.warning(
+                "export lease of %s ended at %s: the export is dropped", self.export.fence.checkpoint_id, self.id
+            )
+            self.checkpointing.drop_export(self.export.fence)
+        self.restoring.tick(now)
+
+    def require_store(self) -> ArtifactStore:
+        """The store of a serving participant. Raises InvalidPhase when checkpointing is off."""
+        if self.store is None:
+            raise InvalidPhase(f"{self.id} is not serving: no artifact store is configured")
+        return self.store

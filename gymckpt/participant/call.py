@@ -1,0 +1,113 @@
+"""Identity of one call on the data plane: who it is for, as its headers, its path and its session say."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from gymckpt.core.ids import Episode, check_id
+from gymckpt.errors import InvalidField
+
+EPISODE_HEADER = "x-gymckpt-episode"
+SESSION_HEADER = "x-gymckpt-session"
+REQUEST_ID_HEADER = "x-gymckpt-request-id"
+WITHIN_HEADER = "x-gymckpt-within"
+CONTINUE_HEADER = "x-gymckpt-continue"
+REVISION_HEADER = "x-gymckpt-revision"
+REASON_HEADER = "x-gymckpt-reason"
+VERIFY_HEADER = "x-gymckpt-verify"
+RESTART_HEADER = "x-gymckpt-restart"
+MAX_KEY = 256  # characters of a session key or a request id
+
+_PREFIX = "/ng-rollout/"
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a call says of itself. `route` is the path without NeMo Gym's rollout prefix; `continues` is the controller's word that it continues."""
+
+    method: str
+    route: str
+    episode: Episode | None = None
+    session: str | None = None
+    request_id: str | None = None
+    within: Episode | None = None
+    continues: bool = False
+
+
+_current: contextvars.ContextVar[Call | None] = contextvars.ContextVar("gymckpt_call", default=None)
+
+
+def current_call() -> Call | None:
+    """The call that this task serves, or None outside the admission middleware."""
+    return _current.get()
+
+
+def set_current_call(call: Call | None) -> contextvars.Token[Call | None]:
+    return _current.set(call)
+
+
+def reset_current_call(token: contextvars.Token[Call | None]) -> None:
+    _current.reset(token)
+
+
+def identify(scope: Scope) -> Call:
+    """Reads an ASGI scope: the `x-gymckpt-*` headers, the path prefix `/ng-rollout/<episode>`, and the session that a session middleware decoded.
+
+    The header wins over the prefix; two that disagree are refused. Raises InvalidField.
+    """
+    headers = _headers(scope)
+    prefixed, route = _split_prefix(scope["path"])
+    episode = _episode(headers, EPISODE_HEADER)
+    if prefixed is not None and episode is not None and prefixed != episode:
+        raise InvalidField(
+            f"{EPISODE_HEADER} says {episode}, the path prefix says {prefixed}; send one of them", field=EPISODE_HEADER
+        )
+    session = headers.get(SESSION_HEADER) or (scope.get("session") or {}).get("session_id")
+    continues = headers.get(CONTINUE_HEADER, "0")
+    if continues not in ("0", "1"):
+        raise InvalidField(f"{CONTINUE_HEADER} must be 1 or 0, got {continues!r}", field=CONTINUE_HEADER)
+    return Call(
+        method=scope["method"],
+        route=route,
+        episode=episode or prefixed,
+        session=_key(session, SESSION_HEADER),
+        request_id=_key(headers.get(REQUEST_ID_HEADER), REQUEST_ID_HEADER),
+        within=_episode(headers, WITHIN_HEADER),
+        continues=continues == "1",
+    )
+
+
+def _headers(scope: Scope) -> Mapping[str, str]:
+    return {
+        name.decode("latin-1"): value.decode("latin-1")
+        for name, value in scope["headers"]
+        if name.startswith(b"x-gymckpt-")
+    }
+
+
+def _split_prefix(path: str) -> tuple[Episode | None, str]:
+    if not path.startswith(_PREFIX):
+        return None, path
+    text, slash, rest = path[len(_PREFIX) :].partition("/")
+    return Episode.parse(check_id(text, "path prefix", longest=136)), slash + rest
+
+
+def _episode(headers: Mapping[str, str], name: str) -> Episode | None:
+    text = headers.get(name)
+    return Episode.parse(check_id(text, name, longest=136)) if text is not None else None
+
+
+def _key(value: str | None, field: str) -> str | None:
+    if value is None:
+        return None
+    if not 1 <= len(value) <= MAX_KEY:
+        raise InvalidField(f"{field} must have 1 to {MAX_KEY} characters, got {len(value)}", field=field)
+    return value

@@ -1,0 +1,128 @@
+"""Reading a participant's part of a checkpoint: everything is read, verified and loaded before anything is installed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from gymckpt.core.ids import Digest, Episode
+from gymckpt.core.kinds import Capture
+from gymckpt.core.manifest import EpisodeRecord, Receipt, StoredSession
+from gymckpt.core.report import LostEpisode
+from gymckpt.core.transitions import Install
+from gymckpt.errors import GymckptError, UnloadableState
+from gymckpt.rpc.codec import decode_checkpoint_manifest, decode_participant_manifest, decode_session
+
+if TYPE_CHECKING:
+    from gymckpt.participant.base import Participant
+    from gymckpt.participant.state import SessionState
+    from gymckpt.store.interface import ArtifactStore
+
+GROUP = 64  # sessions whose parts are read in one go
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """One session, ready to be installed; `value` is None where there is no state."""
+
+    target: Episode
+    record: EpisodeRecord
+    value: Any
+    receipts: tuple[Receipt, ...]
+
+
+async def load_targets(
+    p: Participant, store: ArtifactStore, install: Install
+) -> tuple[list[Loaded], tuple[LostEpisode, ...]]:
+    """Loads this participant's records of the targets; returns them, and the targets that it cannot load, with the reason.
+
+    Raises BlobNotFound and DamagedBlob, naming the rollout: nothing of a damaged checkpoint is installed.
+    """
+    targets = {target.source: target.target for target in install.targets}
+    records = [record for record in await _records(p, store, install.manifest) if record.episode in targets]
+    loaded: list[Loaded] = []
+    unloadable: dict[Episode, str] = {}
+    for start in range(0, len(records), GROUP):
+        group = records[start : start + GROUP]
+        sessions = await _read_sessions(store, group)
+        parts = await _read_parts(store, group, sessions)
+        for record in group:
+            target = targets[record.episode]
+            try:
+                loaded.append(await _load(p, record, target, sessions, parts))
+            except UnloadableState as error:
+                unloadable.setdefault(target, error.message[:256])
+    kept = [entry for entry in loaded if entry.target not in unloadable]
+    return kept, tuple(LostEpisode(episode, unloadable[episode]) for episode in sorted(unloadable))
+
+
+async def _records(p: Participant, store: ArtifactStore, manifest: Digest) -> list[EpisodeRecord]:
+    """Records of every process that this participant had at the cut."""
+    [data] = await store.read([manifest])
+    entries = decode_checkpoint_manifest(data).participants
+    ours = [entry.manifest for entry in entries if entry.participant.id == p.id]
+    manifests = [decode_participant_manifest(data) for data in await store.read(ours)] if ours else []
+    return [record for manifest in manifests for record in manifest.records]
+
+
+async def _read_sessions(store: ArtifactStore, records: list[EpisodeRecord]) -> dict[Digest, StoredSession]:
+    wanted = list(dict.fromkeys(record.state for record in records if record.state is not None))
+    try:
+        return (
+            {digest: decode_session(data) for digest, data in zip(wanted, await store.read(wanted), strict=True)}
+            if wanted
+            else {}
+        )
+    except GymckptError as error:
+        raise _named(error, records) from error
+
+
+async def _read_parts(
+    store: ArtifactStore, records: list[EpisodeRecord], sessions: Mapping[Digest, StoredSession]
+) -> dict[Digest, bytes]:
+    wanted = list(dict.fromkeys(part.digest for session in sessions.values() for part in session.parts))
+    try:
+        return dict(zip(wanted, await store.read(wanted), strict=True)) if wanted else {}
+    except GymckptError as error:
+        raise _named(error, records) from error
+
+
+def _named(error: GymckptError, records: list[EpisodeRecord]) -> GymckptError:
+    """The same error, saying whose state was being read."""
+    rollouts = sorted({record.episode.rollout_id for record in records})
+    error.details["rollouts"] = ",".join(rollouts[:GROUP])
+    return error
+
+
+async def _load(
+    p: Participant,
+    record: EpisodeRecord,
+    target: Episode,
+    sessions: Mapping[Digest, StoredSession],
+    parts: Mapping[Digest, bytes],
+) -> Loaded:
+    if record.state is None:
+        return Loaded(target, record, None, ())
+    stored = sessions[record.state]
+    if p.state is None or p.capture is not Capture.EXPORTED:
+        raise UnloadableState(
+            f"{p.id} keeps no state, the checkpoint holds {stored.schema!r} for session {record.session!r}"
+        )
+    if stored.schema != p.state.schema:
+        raise UnloadableState(
+            f"{p.id} loads {p.state.schema!r}, the checkpoint holds {stored.schema!r} for session {record.session!r}"
+        )
+    named = {part.name: parts[part.digest] for part in stored.parts}
+    value = await asyncio.to_thread(_load_value, p.state, record.session, named)
+    return Loaded(target, record, value, stored.receipts)
+
+
+def _load_value(state: SessionState[Any, Any], session: str, parts: Mapping[str, bytes]) -> Any:
+    try:
+        return state.load(parts)
+    except UnloadableState as error:
+        raise UnloadableState(f"session {session!r}: {error.message}") from error
+    except (ValueError, TypeError, KeyError) as error:
+        raise UnloadableState(f"session {session!r} is not {state.schema!r}: {error!r}") from error

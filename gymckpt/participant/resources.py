@@ -1,0 +1,274 @@
+"""A resources server's participant: tools, their sessions, and the receipts of repeatable mutations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from gymckpt.core.admission import Entry, Running, Verdict, decide
+from gymckpt.core.ids import Episode
+from gymckpt.core.kinds import Capture, GateState, Kind
+from gymckpt.core.manifest import Receipt
+from gymckpt.core.sessions import Session, check_owner
+from gymckpt.errors import AlreadyRestored, ArgumentConflict, EpisodeRequired, InvalidField
+from gymckpt.participant.base import Participant, log
+from gymckpt.participant.call import Call
+from gymckpt.participant.state import SessionState
+
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+MAX_RECEIPT = 2**20  # bytes of an answer that is kept as a receipt; a larger one is given once
+
+
+@dataclass(slots=True)
+class Ticket:
+    """One admitted call: `session` is None for a seed until it has succeeded, and for calls that concern no session."""
+
+    call: Call
+    entry: Entry
+    number: int
+    episode: Episode | None
+    session: Session | None
+    receipt: Receipt | None = None
+
+
+class ResourcesParticipant(Participant):
+    """Capture modes: `exported` when `state` is given, else `restart_only` (fail closed) unless `capture` says `STATELESS`.
+
+    Routes are paths without NeMo Gym's rollout prefix. A session begins with a successful call of `seed_routes` and ends with one of `verify_routes` or
+    `close_routes`. `read_only_routes` never change state: they neither raise the revision nor need receipts. `verify="replay"` says that a verification may run
+    again after a crash, so that a checkpoint need not wait for it.
+    """
+
+    kind: ClassVar[Kind] = Kind.RESOURCES
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        state: SessionState[Any, Any] | None = None,
+        worker: str = "0",
+        capture: Capture | None = None,
+        verify: Literal["wait", "replay"] = "wait",
+        seed_routes: Collection[str] = ("/seed_session", "/reset"),
+        verify_routes: Collection[str] = ("/verify",),
+        close_routes: Collection[str] = ("/close_session", "/close"),
+        read_only_routes: Collection[str] = (),
+        exempt_routes: Collection[str] = ("/aggregate_metrics",),
+        cookie_only: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        capture = capture or (Capture.EXPORTED if state is not None else Capture.RESTART_ONLY)
+        if (capture is Capture.EXPORTED) != (state is not None):
+            raise InvalidField(
+                f"capture {capture.name} and state {state!r} disagree: only EXPORTED has state", field="capture"
+            )
+        super().__init__(name, state=state, worker=worker, capture=capture, cookie_only=cookie_only, clock=clock)
+        self.verify = verify
+        self._seeds, self._verifies, self._closes = (
+            frozenset(seed_routes),
+            frozenset(verify_routes),
+            frozenset(close_routes),
+        )
+        self._read_only, self._exempt = frozenset(read_only_routes), frozenset(exempt_routes)
+        self._ending: list[str] = []  # sessions that a replayed verification ended while the gate was not open
+        self._answering: set[tuple[str, str]] = set()  # repeatable calls under way, by session and request id
+        self._repeated = False  # whether a repeat waits for one of them
+
+    # What the base asks.
+
+    def restarts(self) -> Mapping[Episode, str]:
+        if self.capture is not Capture.RESTART_ONLY:
+            return {}
+        return {session.episode: f"{self.id} cannot capture its sessions" for session in self.sessions}
+
+    def exportable(self, session: Session) -> bool:
+        return not session.pending and self.capture is not Capture.RESTART_ONLY
+
+    def gate_opened(self) -> None:
+        for key in self._ending:
+            self._end(key)
+        self._ending.clear()
+
+    # One call.
+
+    def is_seed(self, call: Call) -> bool:
+        return call.route in self._seeds
+
+    def classify(self, call: Call) -> Entry:
+        """How the call takes part in a checkpoint."""
+        if call.method in SAFE_METHODS or call.route in self._exempt or (call.episode is None and call.session is None):
+            return Entry.EXEMPT
+        if call.within is not None:
+            return Entry.WITHIN
+        if call.route in self._verifies and self.verify == "replay":
+            return Entry.REPLAY
+        if self.capture is Capture.RESTART_ONLY and not self.is_seed(call):
+            return Entry.REPLAY
+        return Entry.INSIDE
+
+    def enter_now(self, call: Call, request: bytes = b"") -> Ticket | None:
+        """Lets the call in, or None when it must wait for `has_moved`. `request` is the digest of the call, for receipts.
+
+        Raises StaleAttempt, AlreadyRestored, ArgumentConflict, EpisodeRequired, Conflict.
+        """
+        entry = self.classify(call)
+        if entry is Entry.EXEMPT:
+            return Ticket(call, entry, 0, call.episode, None)
+        session = self._session(call)
+        episode = call.episode or (session.episode if session is not None else None)
+        if episode is not None:
+            self.floors.check(episode)
+        if self.is_seed(call):
+            return self._enter_seed(call, episode, session)
+        if session is None:
+            return self._enter_unknown(call, episode)
+        check_owner(session, episode or session.episode)
+        if session.pending or decide(entry, self.gate.state) is Verdict.HOLD:
+            return None
+        if call.request_id is not None:
+            if (session.key, call.request_id) in self._answering:
+                self._repeated = True
+                return None
+            receipt = _matching(session, call.request_id, request)
+            if receipt is not None:
+                return Ticket(call, Entry.EXEMPT, 0, episode, session, receipt)
+            self._answering.add((session.key, call.request_id))
+        session.restored = False
+        return self._enter(
+            call, entry, session.episode, session, "verify" if call.route in self._verifies else "tool_call"
+        )
+
+    def _session(self, call: Call) -> Session | None:
+        if call.session is not None:
+            return self.sessions.get(call.session)
+        sessions = self.sessions.of(call.episode) if call.episode is not None else []
+        if len(sessions) > 1:
+            keys = sorted(session.key for session in sessions)
+            raise InvalidField(
+                f"{call.episode} has {len(sessions)} sessions here ({keys[:4]}); name one with x-gymckpt-session",
+                field="session",
+            )
+        return sessions[0] if sessions else None
+
+    def _enter_seed(self, call: Call, episode: Episode | None, session: Session | None) -> Ticket | None:
+        if episode is None:
+            raise EpisodeRequired(
+                f"{call.route} begins a session at {self.id} and must name its episode: send x-gymckpt-episode"
+            )
+        known_here = self.sessions.of(episode)
+        if not known_here:
+            self.floors.check_start(episode)
+        held = [known for known in known_here if known.pending or known.restored]
+        if any(known.pending for known in held) or decide(Entry.INSIDE, self.gate.state) is Verdict.HOLD:
+            return None
+        if held and not call.continues:
+            raise AlreadyRestored(
+                f"{episode} holds restored state at {self.id}; continue it, or retire it before starting from input"
+            )
+        for known in held:
+            self._end(known.key)
+        if session is not None and session not in held:
+            check_owner(session, episode)
+        return self._enter(call, Entry.INSIDE, episode, None, "seed")
+
+    def _enter_unknown(self, call: Call, episode: Episode | None) -> Ticket | None:
+        """A call for a session that is not here: an error could be taken for the tool's answer, so it is held and its episode reported as lost."""
+        if call.route in self._closes:
+            return Ticket(call, Entry.EXEMPT, 0, episode, None)
+        if episode is not None and episode not in self.lost:
+            self.lost[episode] = f"{self.id} does not hold session {call.session or 'of the episode'!r} ({call.route})"[
+                :256
+            ]
+            log.warning("a call of %s is held: %s", episode, self.lost[episode])
+        elif episode is None:
+            log.warning(
+                "a call of %s is held: %s does not hold session %r and the call names no episode",
+                call.route,
+                self.id,
+                call.session,
+            )
+        return None
+
+    def _enter(self, call: Call, entry: Entry, episode: Episode, session: Session | None, kind: str) -> Ticket:
+        if entry is Entry.WITHIN:
+            kind = "within"
+            if self.gate.state is GateState.CLOSED:
+                self.gate.let_in += 1
+        subject = f"{call.route} {session.key if session is not None else call.session or ''}".strip()[:256]
+        running = Running(kind, episode, subject, self.clock(), entry is not Entry.REPLAY)
+        return Ticket(call, entry, self.in_flight.enter(running), episode, session)
+
+    def leave(
+        self,
+        ticket: Ticket,
+        *,
+        succeeded: bool,
+        key: str | None = None,
+        receipt: Callable[[int], Receipt | None] | None = None,
+    ) -> int:
+        """The call is through, whatever its outcome; returns the session's revision, 0 without one.
+
+        `key` is the session key after a seed; `receipt` makes the receipt from the new revision, in the same step that raises it.
+        """
+        if ticket.number == 0:
+            return ticket.session.revision if ticket.session is not None else 0
+        self.in_flight.leave(ticket.number)
+        session, call = ticket.session, ticket.call
+        if session is not None and call.request_id is not None:
+            self._answering.discard((session.key, call.request_id))
+        if session is None and succeeded and ticket.episode is not None and key is not None:
+            session = self.sessions.open(ticket.episode, key)
+        revision = self._revise(session, ticket, receipt) if session is not None else 0
+        if session is not None and succeeded and call.route in self._verifies | self._closes:
+            self._end_when_open(session.key, ticket.entry)
+        if self._repeated:
+            self._repeated = False
+            self.moved()
+        else:
+            self.notify()
+        return revision
+
+    def _revise(self, session: Session, ticket: Ticket, receipt: Callable[[int], Receipt | None] | None) -> int:
+        if ticket.call.route in self._read_only or ticket.entry is Entry.REPLAY:
+            return session.revision
+        made = receipt(session.revision + 1) if receipt is not None else None
+        session.touched(receipted=made is not None or ticket.call.route in self._seeds)
+        if made is not None:
+            session.receipts[made.request_id] = made
+        return session.revision
+
+    def _end_when_open(self, key: str, entry: Entry) -> None:
+        """A replayed verification may end its session only once the gate is open: until then the session belongs to the cut."""
+        if entry is Entry.REPLAY and self.gate.state is not GateState.OPEN:
+            self._ending.append(key)
+        else:
+            self._end(key)
+
+    def _end(self, key: str) -> None:
+        self.sessions.remove(key)
+        if self.state is not None:
+            self.state.discard(key)
+
+    async def enter(
+        self, call: Call, request: bytes = b"", gone: Callable[[], Awaitable[bool]] | None = None
+    ) -> Ticket | None:
+        """Waits until the call may run; None when `gone` says that its client went away first. Raises like `enter_now`."""
+        while True:
+            ticket = self.enter_now(call, request)
+            if ticket is not None:
+                return ticket
+            if gone is None:
+                await self.has_moved()
+            elif await gone():
+                return None
+
+
+def _matching(session: Session, request_id: str, request: bytes) -> Receipt | None:
+    receipt = session.receipts.get(request_id)
+    if receipt is not None and receipt.request != request:
+        raise ArgumentConflict(
+            f"request id {request_id!r} was used in session {session.key!r} for another request ({receipt.request.hex()[:16]} against {request.hex()[:16]})"
+        )
+    return receipt

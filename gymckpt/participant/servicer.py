@@ -1,0 +1,116 @@
+"""ParticipantService over one participant: two doors, one function."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from gymckpt.core.kinds import GateState
+from gymckpt.core.report import LostEpisode
+from gymckpt.core.transitions import Request
+from gymckpt.errors import GymckptError, InvalidField
+from gymckpt.rpc.codec import holdings_to_proto, lost_to_proto, number, participant_to_proto, report_to_proto, required
+from gymckpt.rpc.codec.transitions import MAX_RESTARTS_PAGE, answer_to_proto, request_from_proto
+from gymckpt.rpc.status import to_proto_status
+from gymckpt.v1 import participant_pb2 as pb
+from gymckpt.v1 import participant_pb2_grpc as pb_grpc
+
+if TYPE_CHECKING:
+    from gymckpt.participant.base import Participant
+
+MAX_LOST = 10_000
+PAGE = 1_000
+
+
+class ParticipantServicer(pb_grpc.ParticipantServiceServicer):
+    """Wire in, values to the participant, wire out."""
+
+    service_name = "gymckpt.v1.ParticipantService"
+
+    def __init__(self, participant: Participant) -> None:
+        self._p = participant
+
+    def add_to(self, server: grpc.aio.Server) -> None:
+        pb_grpc.add_ParticipantServiceServicer_to_server(self, server)
+
+    async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeResponse:
+        return pb.DescribeResponse(participant=participant_to_proto(self._p.info))
+
+    async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
+        size = number(request.restarts_page_size, "restarts_page_size", most=MAX_RESTARTS_PAGE) or PAGE
+        start = _page_start(request.restarts_page_token)
+        if request.epoch:
+            self._p.observe_epoch(request.epoch)
+        report = self._p.report()
+        end = start + size
+        token = str(end) if end < len(report.restarts) else ""
+        lost = [LostEpisode(episode, self._p.lost[episode]) for episode in sorted(self._p.lost)[:MAX_LOST]]
+        return pb.GetStatusResponse(
+            participant=participant_to_proto(self._p.info),
+            holds=holdings_to_proto(self._p.holdings()),
+            report=report_to_proto(report, report.restarts[start:end], token),
+            lost=[lost_to_proto(entry) for entry in lost],
+            floors=len(self._p.floors),
+        )
+
+    async def Transition(self, request: pb.TransitionRequest, context: Any) -> pb.TransitionResponse:
+        # Whoever waits may go away; what was begun goes on.
+        return answer_to_proto(await asyncio.shield(self._p.apply(request_from_proto(request))))
+
+    async def Control(
+        self, request_iterator: AsyncIterator[pb.ControlRequest], context: Any
+    ) -> AsyncIterator[pb.ControlResponse]:
+        answers: asyncio.Queue[pb.ControlResponse | BaseException | None] = asyncio.Queue()
+        reader = asyncio.create_task(self._read(request_iterator, answers), name="control stream")
+        reporter = asyncio.create_task(self._report(answers), name="control reports")
+        try:
+            while (answer := await answers.get()) is not None:
+                if isinstance(answer, BaseException):
+                    raise answer
+                yield answer
+        finally:
+            reader.cancel()
+            reporter.cancel()
+
+    async def _read(self, requests: AsyncIterator[pb.ControlRequest], answers: asyncio.Queue[Any]) -> None:
+        """Starts each transition as it comes, so that an abort overtakes a waiting prepare. Transitions outlive the stream."""
+        running: set[asyncio.Task[None]] = set()
+        try:
+            async for message in requests:
+                task = asyncio.create_task(
+                    self._carry_out(request_from_proto(required(message, "transition")), answers)
+                )
+                running.add(task)
+                task.add_done_callback(running.discard)
+            if running:
+                await asyncio.wait(running)
+            answers.put_nowait(None)
+        except (InvalidField, grpc.aio.BaseError) as error:
+            answers.put_nowait(error)
+
+    async def _carry_out(self, request: Request, answers: asyncio.Queue[Any]) -> None:
+        try:
+            answer = pb.ControlResponse(answer=answer_to_proto(await self._p.apply(request)))
+        except GymckptError as error:
+            answer = pb.ControlResponse(failure=pb.Failure(number=request.number, status=to_proto_status(error)))
+        answers.put_nowait(answer)
+
+    async def _report(self, answers: asyncio.Queue[Any]) -> None:
+        """Readiness as it changes, while somebody waits for it."""
+        while True:
+            await self._p.readiness_changed()
+            if self._p.gate.state is GateState.CLOSING:
+                answers.put_nowait(pb.ControlResponse(report=report_to_proto(self._p.report(), ())))
+
+
+def _page_start(token: str) -> int:
+    if token == "":
+        return 0
+    if not token.isascii() or not token.isdigit() or len(token) > 9:
+        raise InvalidField(
+            f"restarts_page_token must come from the answer before, got {token[:40]!r}", field="restarts_page_token"
+        )
+    return int(token)

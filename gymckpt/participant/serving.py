@@ -1,0 +1,121 @@
+"""Bringing a participant up beside its data plane, in the one order in which an old coordinator cannot be obeyed by a new process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from gymckpt.core.gate import Gate
+from gymckpt.errors import StoreUnavailable, TransportFailed
+from gymckpt.participant.client import announce
+from gymckpt.participant.servicer import ParticipantServicer
+from gymckpt.rpc.channel import check_address
+from gymckpt.rpc.codec import decode_floors, encode_member
+from gymckpt.rpc.server import RpcServer, start_server
+from gymckpt.store.client import StoreClient
+
+if TYPE_CHECKING:
+    from gymckpt.participant.base import Participant
+    from gymckpt.store.interface import ArtifactStore
+
+log = logging.getLogger("gymckpt.participant")
+
+RETRY = 0.2  # seconds between tries to reach the store
+TICK = 0.1  # seconds between looks at the leases
+
+
+@contextlib.asynccontextmanager
+async def serve(
+    p: Participant, *, listen: str | None, coordinator: str | None, store: str | None
+) -> AsyncIterator[None]:
+    """See `Participant.serving`. Raises InvalidField for a malformed address, TransportFailed when the port is taken."""
+    coordinator = coordinator or os.environ.get("GYMCKPT_COORDINATOR", "")
+    if not coordinator:
+        yield
+        return
+    check_address(coordinator, "coordinator")
+    listen = listen or os.environ.get("GYMCKPT_LISTEN", "127.0.0.1:0")
+    p.gate, p.started, p.enabled = Gate(), False, True
+    server = await start_server([ParticipantServicer(p)], listen)
+    await server.set_serving(ParticipantServicer.service_name, False)
+    p.address = server.address
+    client = StoreClient(store or os.environ.get("GYMCKPT_STORE", "") or coordinator)
+    p.store = client
+    tasks = [
+        asyncio.create_task(_run(p, client, coordinator, server), name=f"membership of {p.id}"),
+        asyncio.create_task(_tick(p), name=f"leases of {p.id}"),
+    ]
+    for task in tasks:
+        task.add_done_callback(_died)
+    try:
+        yield
+    finally:
+        await _stop(p, client, server, tasks)
+
+
+async def _run(p: Participant, store: ArtifactStore, coordinator: str, server: RpcServer) -> None:
+    async def admitted() -> None:
+        p.gate.start()
+        p.gate_opened()
+        p.moved()
+        await server.set_serving(ParticipantServicer.service_name, True)
+        log.info("%s is a member: its gate is open", p.id)
+
+    await _learn(p, store)
+    await announce(p, coordinator, admitted)
+
+
+async def _learn(p: Participant, store: ArtifactStore) -> None:
+    """The name first, then the epoch, then the floors: a coordinator that lists the members after it took its epoch finds whoever might still obey the one
+    before it."""
+    failures = 0
+    while not p.started:
+        try:
+            await store.put_name(_member_name(p), encode_member(p.address))
+            epochs = await store.list_names("epochs")
+            floors = await store.list_names("floors")
+        except (StoreUnavailable, TransportFailed) as error:
+            failures += 1
+            if failures & (failures - 1) == 0:
+                log.warning("%s waits for the artifact store (%d tries): %s", p.id, failures, error.message)
+            await asyncio.sleep(RETRY)
+            continue
+        if epochs:
+            p.authority.observe(int(epochs[-1].name.rpartition("/")[2]))
+        p.floors.learn(floor for entry in floors for floor in decode_floors(entry.value))
+        p.started = True
+    log.info(
+        "%s (boot %s) at %s knows epoch %d and %d floors", p.id, p.boot_id, p.address, p.authority.epoch, len(p.floors)
+    )
+
+
+async def _tick(p: Participant) -> None:
+    while True:
+        await asyncio.sleep(TICK)
+        p.tick()
+
+
+def _died(task: asyncio.Task[None]) -> None:
+    """A background task that ends by itself is a fault; say so at once, not when the server stops."""
+    if not task.cancelled() and task.exception() is not None:
+        log.error("%s failed", task.get_name(), exc_info=task.exception())
+
+
+async def _stop(p: Participant, store: StoreClient, server: RpcServer, tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    # A name that is left behind is found dead by the next coordinator.
+    with contextlib.suppress(StoreUnavailable, TransportFailed, TimeoutError):
+        async with asyncio.timeout(1.0):
+            await store.delete_name(_member_name(p))
+    await server.stop(0)
+    await store.close()
+
+
+def _member_name(p: Participant) -> str:
+    return f"members/{p.id.kind}/{p.id.name}/{p.worker}/{p.boot_id}"
