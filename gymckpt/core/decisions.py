@@ -1,0 +1,187 @@
+"""What follows from the records of rounds: which is latest, what a checkpoint holds, which attempt a restored rollout gets, what a successor has to decide."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gymckpt.core.arguments import CheckpointArguments
+from gymckpt.core.ids import MAX_ATTEMPT, Episode, ParticipantId
+from gymckpt.core.kinds import Fate, Kind
+from gymckpt.core.manifest import (
+    CheckpointManifest,
+    Decision,
+    Floor,
+    Intent,
+    ParticipantEntry,
+    ParticipantManifest,
+    RestoreIntent,
+    RestoreTarget,
+    join,
+)
+from gymckpt.core.report import LostEpisode, Restart
+from gymckpt.errors import CheckpointNotFound, InvalidField, MemberMissing
+
+FLOORS_PER_PAGE = 10_000
+# Whoever starts an episode is the first of these that has a record of it.
+OWNERS = (Kind.ENVIRONMENT, Kind.AGENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """All that a complete cut gave."""
+
+    arguments: CheckpointArguments
+    intent: Intent
+    unix_millis: int
+    entries: tuple[ParticipantEntry, ...]
+    restarts: Mapping[Episode, str]
+    failed: Mapping[Episode, str]
+
+
+def assemble(cut: Cut, manifests: Sequence[ParticipantManifest]) -> CheckpointManifest:
+    """The checkpoint of a cut. Raises MemberMissing when a boundary names a server that is not a member."""
+    continuable, lost, unknown = join(manifests, cut.failed)
+    if unknown:
+        names = [str(participant) for participant in unknown]
+        raise MemberMissing(
+            f"boundaries name servers that are not members: {', '.join(names)}; start them with checkpointing on, then take a new checkpoint",
+            details={"members": ",".join(names)},
+        )
+    scope = set(cut.arguments.episodes)
+    named = {entry.episode: entry.why for entry in lost}
+    if scope:
+        named = {episode: why for episode, why in named.items() if episode in scope}
+        found = {*continuable, *named, *cut.restarts}
+        named.update({episode: "no participant exported it" for episode in scope if episode not in found})
+    # An episode that some participant cannot capture starts over, whatever the others exported of it.
+    kept = tuple(e for e in continuable if e not in cut.restarts and (not scope or e in scope))
+    return CheckpointManifest(
+        checkpoint_id=cut.arguments.checkpoint_id,
+        epoch=cut.intent.epoch,
+        sequence=cut.intent.sequence,
+        unix_millis=cut.unix_millis,
+        base_checkpoint_id=cut.intent.base_checkpoint_id,
+        labels=dict(cut.arguments.labels),
+        controller_state=cut.arguments.controller_state,
+        participants=cut.entries,
+        episodes=kept,
+        restarts=tuple(Restart(episode, cut.restarts[episode]) for episode in sorted(cut.restarts)),
+        lost=tuple(LostEpisode(e, named[e]) for e in sorted(named) if e not in cut.restarts),
+    )
+
+
+def latest(intents: Mapping[str, Intent], decisions: Mapping[str, Decision], deleted: Collection[str] = ()) -> str:
+    """Id of the published checkpoint with the highest (epoch, sequence), whenever it was published. Raises CheckpointNotFound."""
+    published = [
+        (intent.epoch, intent.sequence, checkpoint_id)
+        for checkpoint_id, intent in intents.items()
+        if checkpoint_id in decisions and decisions[checkpoint_id].published and checkpoint_id not in deleted
+    ]
+    if not published:
+        raise CheckpointNotFound("no checkpoint is published; create one", details={"checkpoint_id": "latest"})
+    return max(published)[2]
+
+
+class Attempts:
+    """Highest attempt of each rollout that was ever given by a restore or refused by a retire: none is given twice."""
+
+    def __init__(self) -> None:
+        self._highest: dict[str, int] = {}
+
+    def learn_targets(self, targets: Iterable[RestoreTarget]) -> None:
+        for target in targets:
+            self._raise(target.source.rollout_id, target.attempt)
+
+    def learn_floors(self, floors: Iterable[Floor]) -> None:
+        for floor in floors:
+            self._raise(floor.rollout_id, max(floor.refused, floor.target))
+
+    def after(self, episode: Episode) -> int:
+        """The attempt that may follow `episode`. Raises InvalidField when the rollout has used all of them."""
+        attempt = max(episode.attempt, self._highest.get(episode.rollout_id, -1)) + 1
+        if attempt > MAX_ATTEMPT:
+            raise InvalidField(f"rollout {episode.rollout_id!r} has used all {MAX_ATTEMPT} attempts", field="episodes")
+        return attempt
+
+    def _raise(self, rollout_id: str, attempt: int) -> None:
+        self._highest[rollout_id] = max(attempt, self._highest.get(rollout_id, -1))
+
+
+def unstarted(manifests: Iterable[ParticipantManifest]) -> dict[Episode, str]:
+    """Episodes whose owner had nothing to continue from at the cut, and why."""
+    owners: dict[Episode, tuple[int, ParticipantId, bool]] = {}
+    for manifest in manifests:
+        if manifest.participant.kind not in OWNERS:
+            continue
+        rank = OWNERS.index(manifest.participant.kind)
+        for record in manifest.records:
+            found = owners.get(record.episode)
+            if found is None or rank < found[0]:
+                owners[record.episode] = (rank, manifest.participant, record.state is not None)
+            elif rank == found[0]:
+                owners[record.episode] = (*found[:2], found[2] or record.state is not None)
+    return {e: f"{owner} had no boundary at the cut" for e, (_, owner, has_state) in owners.items() if not has_state}
+
+
+def restore_targets(
+    asked: tuple[Episode, ...], manifest: CheckpointManifest, fresh: Mapping[Episode, str], attempts: Attempts
+) -> tuple[RestoreTarget, ...]:
+    """What becomes of every asked episode (all of the checkpoint when none is asked). Raises InvalidField for one that the checkpoint does not name."""
+    fates = {entry.episode: (Fate.LOST, entry.why) for entry in manifest.lost}
+    fates.update({entry.episode: (Fate.RESTARTED, entry.why) for entry in manifest.restarts})
+    fates.update(dict.fromkeys(manifest.episodes, (Fate.RESTORED, "")))
+    fates.update({episode: (Fate.RESTARTED, why) for episode, why in fresh.items() if episode in fates})
+    unknown = [episode for episode in asked if episode not in fates]
+    if unknown:
+        shown = ", ".join(str(episode) for episode in unknown[:20])
+        raise InvalidField(
+            f"checkpoint {manifest.checkpoint_id!r} names none of these {len(unknown)} episodes: {shown}",
+            field="episodes",
+        )
+    chosen = sorted(asked or fates)
+    older = {before: after for before, after in pairwise(chosen) if before.rollout_id == after.rollout_id}
+    fates.update(
+        {before: (Fate.LOST, f"attempt {after.attempt} continues the rollout") for before, after in older.items()}
+    )
+    following = {episode.rollout_id: attempts.after(episode) for episode in chosen}
+    return tuple(RestoreTarget(e, following[e.rollout_id], fates[e][0], fates[e][1][:256]) for e in chosen)
+
+
+def unloadable_targets(intent: RestoreIntent, unloadable: Mapping[Episode, str]) -> tuple[RestoreTarget, ...]:
+    """Targets that were to be restored and cannot be loaded: they start over, with the attempt of the intent."""
+    return tuple(
+        RestoreTarget(target.source, target.attempt, Fate.RESTARTED, unloadable[target.source][:256])
+        for target in intent.targets
+        if target.fate is Fate.RESTORED and target.source in unloadable
+    )
+
+
+def outcome(intent: RestoreIntent, decision: Decision) -> tuple[RestoreTarget, ...]:
+    """What became of every target once `installed` was decided."""
+    changed = {target.source: target for target in decision.restarted}
+    return tuple(changed.get(target.source, target) for target in intent.targets)
+
+
+def restore_floors(targets: Iterable[RestoreTarget]) -> list[Floor]:
+    """Floors written before the first install. Only state that was given out binds later processes; a start from input is open to all."""
+    return [
+        Floor(target.source.rollout_id, target.attempt - 1, target.attempt if target.fate is Fate.RESTORED else 0)
+        for target in targets
+    ]
+
+
+def retired_floors(episodes: Iterable[Episode]) -> list[Floor]:
+    """Floors written before a retire is answered."""
+    return [Floor(episode.rollout_id, episode.attempt) for episode in episodes]
+
+
+def floor_pages(floors: Sequence[Floor]) -> Iterator[tuple[Floor, ...]]:
+    for start in range(0, len(floors), FLOORS_PER_PAGE):
+        yield tuple(floors[start : start + FLOORS_PER_PAGE])
+
+
+def undecided(intents: Iterable[str], decisions: Collection[str]) -> list[str]:
+    """Rounds that a successor has to decide."""
+    return sorted(round_id for round_id in intents if round_id not in decisions)
