@@ -76,27 +76,33 @@ _BUSY = frozenset({Doing.RUNNING, Doing.WAIT})
 
 @dataclass(slots=True)
 class Entry(Generic[B]):
-    """One live episode. `ends_at` is its deadline, None while there is none or it is suspended with `left` seconds to go."""
+    """One live episode. `ends_at` is its deadline, None while there is none or it is suspended with `left` seconds to go.
+
+    `within`: it is part of a step that the checkpoint waits for, so that parking it would park the checkpoint. `restart` says why it cannot be captured;
+    `will_restart` becomes that once no checkpoint is open, so that what one checkpoint reports and exports never changes under it.
+    """
 
     episode: Episode
     since: float
     boundary: B | None
     ends_at: float | None
+    within: bool
     doing: Doing = Doing.RUNNING
     step: str = ""
     restart: str = ""
+    will_restart: str = ""
     retired: bool = False
     finishing: bool = False
     left: float | None = None
 
     @property
     def blocks(self) -> bool:
-        return self.retired or (not self.restart and self.doing in _BUSY)
+        return self.retired or (not self.restart and (self.within or self.doing in _BUSY))
 
     @property
     def at_boundary(self) -> bool:
         """Whether a cut may take its boundary now."""
-        return not self.retired and not self.restart and self.doing not in _BUSY
+        return not self.blocks and not self.restart
 
 
 class EpisodeSteps(Generic[B]):
@@ -117,19 +123,31 @@ class EpisodeSteps(Generic[B]):
     def __getitem__(self, key: str) -> Entry[B]:
         return self._entries[key]
 
-    def begin(
-        self, key: str, episode: Episode, now: float, *, boundary: B | None = None, allowance: float | None = None
-    ) -> None:
-        """Starts to track an episode, at a restored boundary if there is one, with `allowance` seconds to live. Raises DuplicateEpisode."""
+    def check_free(self, key: str, episode: Episode) -> None:
+        """Raises DuplicateEpisode while something runs under this key."""
         if key in self._entries:
             live = self._entries[key].episode
             raise DuplicateEpisode(
                 f"{episode} cannot start: {live} runs here under the same key {key!r}; wait for it or retire it",
                 details={"episode": str(episode), "live": str(live)},
             )
+
+    def begin(
+        self,
+        key: str,
+        episode: Episode,
+        now: float,
+        *,
+        boundary: B | None = None,
+        allowance: float | None = None,
+        within: bool = False,
+    ) -> None:
+        """Starts to track an episode, at a restored boundary if there is one, with `allowance` seconds to live. Raises DuplicateEpisode."""
+        self.check_free(key, episode)
         ends_at = None if allowance is None else now + allowance
-        self._entries[key] = Entry(episode, now, boundary, ends_at)
-        self.blocking += 1
+        entry = Entry(episode, now, boundary, ends_at, within)
+        self._entries[key] = entry
+        self.blocking += entry.blocks
 
     def end(self, key: str) -> None:
         """Stops to track it; nothing of it runs any more."""
@@ -184,22 +202,23 @@ class EpisodeSteps(Generic[B]):
         """The gate opened: deadlines go on. Parked episodes stay counted as parked until each of them wakes."""
         self._closed = False
         for entry in self._entries.values():
+            if entry.will_restart:
+                self._restart(entry)
             if entry.doing is Doing.REPLAYED:
                 self._become(entry, Doing.RUNNING, now)
             self._keep_time(entry, now)
 
     def mark_restart(self, key: str, why: str) -> None:
-        """From now on it cannot be captured: it neither blocks nor parks, and is never exported. Only while the gate is open."""
+        """It cannot be captured: it neither blocks nor parks, and is never exported. During a checkpoint that holds only after the gate has opened."""
         entry = self._entries[key]
-        if self._closed:
-            raise RuntimeError(f"{entry.episode} cannot become a restart while a checkpoint is open")
-        before = entry.blocks
-        entry.restart = why
-        self.blocking += entry.blocks - before
+        entry.will_restart = why
+        if not self._closed:
+            self._restart(entry)
 
     def mark_finishing(self, key: str) -> None:
-        """Its final cleanup began: whoever retires it waits, and does not cancel."""
-        self._entries[key].finishing = True
+        """Its final cleanup began: whoever retires it waits and does not cancel, and its deadline no longer counts."""
+        entry = self._entries[key]
+        entry.finishing, entry.ends_at, entry.left = True, None, None
 
     def retire(self, key: str, now: float) -> bool:
         """It blocks until it has ended. True: cancel its work, which is asked for once and never during the final cleanup."""
@@ -217,7 +236,7 @@ class EpisodeSteps(Generic[B]):
         """Everything that blocks a checkpoint, in no order; scans."""
         for key, entry in self._entries.items():
             if entry.blocks:
-                kind = "retiring" if entry.retired else self._blocker_type
+                kind = "retiring" if entry.retired else "within" if entry.within else self._blocker_type
                 subject = f"{key}: {entry.step or entry.doing.value}"[:256]
                 yield Blocker(kind, entry.episode, subject, now - entry.since)
 
@@ -228,12 +247,17 @@ class EpisodeSteps(Generic[B]):
 
     def _move(self, entry: Entry[B], move: Move, now: float) -> Doing:
         # Whoever will not be exported is not stopped either.
-        closed = self._closed and not entry.restart and not entry.retired
+        closed = self._closed and not entry.restart and not entry.retired and not entry.within
         after = (_CLOSED if closed else _OPEN).get((entry.doing, move))
         if after is None:
             raise RuntimeError(f"{entry.episode} cannot {move.value} while it is {entry.doing.value} {entry.step!r}")
         self._become(entry, after, now)
         return after
+
+    def _restart(self, entry: Entry[B]) -> None:
+        before = entry.blocks
+        entry.restart, entry.will_restart = entry.will_restart, ""
+        self.blocking += entry.blocks - before
 
     def _become(self, entry: Entry[B], doing: Doing, now: float) -> None:
         before = entry.blocks

@@ -72,6 +72,9 @@ def begun(*acts: Act) -> EpisodeSteps[str]:
         pytest.param([RESTART, WAIT, CLOSE], Doing.WAIT, False, "first", id="C53 a restart never blocks"),
         pytest.param([RESTART, CLOSE, BOUNDARY], Doing.RUNNING, False, "later", id="C53 a restart never parks"),
         pytest.param([RESTART, CLOSE, REPLAY, LEAVE, WAIT], Doing.WAIT, False, "first", id="C53 nor inside steps"),
+        pytest.param([CLOSE, RESTART], Doing.RUNNING, True, "first", id="C55 not during a checkpoint"),
+        pytest.param([CLOSE, RESTART, OPEN], Doing.RUNNING, False, "first", id="C55 but after it"),
+        pytest.param([CLOSE, RESTART, BOUNDARY], Doing.PARKED, False, "later", id="C55 until then it parks"),
         pytest.param([RESTART, RETIRE], Doing.RUNNING, True, "first", id="C54 a retired restart blocks"),
         pytest.param([CLOSE, BOUNDARY, OPEN, RETIRE, CLOSE], Doing.PARKED, True, "later", id="C34 retired and parked"),
         pytest.param([REPLAY, CLOSE, LEAVE, RETIRE], Doing.RUNNING, True, "first", id="retired while replayed"),
@@ -93,6 +96,7 @@ def test_where_an_episode_stands(acts: list[Act], doing: Doing, blocks: bool, bo
         ([CLOSE], False),
         ([WAIT], False),
         ([RESTART, CLOSE, REPLAY], False),
+        ([CLOSE, BOUNDARY, RESTART], True),
         ([CLOSE, BOUNDARY, OPEN, RETIRE, CLOSE], False),
     ],
 )
@@ -110,7 +114,6 @@ def test_only_live_episodes_that_stand_at_a_boundary_are_exported(acts: list[Act
         [LEAVE],
         [WAKE],
         [CLOSE, BOUNDARY, BOUNDARY],
-        [CLOSE, RESTART],
     ],
 )
 def test_an_illegal_move_is_refused_and_changes_nothing(acts: list[Act]) -> None:
@@ -149,10 +152,22 @@ def test_a_finishing_episode_is_never_cancelled() -> None:
     assert steps.blocking == 1
 
 
+def test_work_within_a_step_that_the_checkpoint_waits_for_blocks_and_never_parks() -> None:
+    """X37."""
+    steps = EpisodeSteps[str]()
+    steps.close(0.0)
+    steps.begin("r", E, 0.0, within=True)
+    assert steps.boundary("r", "later", 0.0) is False
+    assert steps.enter("r", "model", "replay", 0.0)
+    assert (steps["r"].blocks, steps["r"].at_boundary, steps.blocking) == (True, False, 1)
+    assert [blocker.type for blocker in steps.blockers(0.0)] == ["within"]
+
+
 def test_a_restart_is_reported_until_it_is_retired_or_ends() -> None:
     """C53, C54."""
     steps = begun(RESTART)
     assert steps.restarts() == {E: "its tools cannot be captured"}
+    assert begun(CLOSE, RESTART).restarts() == {}
     RETIRE(steps)
     assert steps.restarts() == {}
     steps.end("r")
@@ -180,6 +195,10 @@ def test_five_thousand_blockers_are_counted_without_a_scan_and_listed_up_to_one_
     assert (report.blocker_count, len(report.blockers), report.blockers[0].subject) == (5_000, 100, "r0000: running")
 
 
+def ends_at(steps: EpisodeSteps[str]) -> float | None:
+    return steps["r"].ends_at
+
+
 class TestDeadline:
     """E05: the time that an episode stands at a boundary during a checkpoint is not its own."""
 
@@ -193,13 +212,13 @@ class TestDeadline:
         steps = EpisodeSteps[str]()
         steps.begin("r", E, 100.0, allowance=30.0)
         steps.close(105.0)
-        assert steps["r"].ends_at == 130.0
+        assert ends_at(steps) == 130.0
         steps.boundary("r", "later", 110.0)
-        assert steps["r"].ends_at is None
+        assert ends_at(steps) is None
         steps.open(500.0)
-        assert steps["r"].ends_at == 520.0
+        assert ends_at(steps) == 520.0
         steps.wake("r", 501.0)
-        assert steps["r"].ends_at == 520.0
+        assert ends_at(steps) == 520.0
 
     def test_it_stops_inside_a_replay_step_when_the_gate_closes(self) -> None:
         steps = EpisodeSteps[str]()
@@ -207,9 +226,9 @@ class TestDeadline:
         steps.enter("r", "seed", "replay", 101.0)
         steps.close(110.0)
         steps.leave("r", 200.0)
-        assert steps["r"].ends_at is None
+        assert ends_at(steps) is None
         steps.open(500.0)
-        assert steps["r"].ends_at == 520.0
+        assert ends_at(steps) == 520.0
 
     def test_it_runs_inside_a_wait_step_during_a_checkpoint(self) -> None:
         steps = EpisodeSteps[str]()
@@ -217,6 +236,14 @@ class TestDeadline:
         steps.close(101.0)
         steps.enter("r", "verify", "wait", 102.0)
         assert steps["r"].ends_at == 130.0
+
+    def test_it_does_not_count_in_the_final_cleanup(self) -> None:
+        steps = EpisodeSteps[str]()
+        steps.begin("r", E, 100.0, allowance=30.0)
+        steps.mark_finishing("r")
+        steps.close(101.0)
+        steps.open(102.0)
+        assert steps["r"].ends_at is None
 
     def test_what_was_left_is_never_below_zero(self) -> None:
         steps = EpisodeSteps[str]()
