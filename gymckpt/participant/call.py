@@ -41,6 +41,13 @@ class Call:
     within: Episode | None = None
     continues: bool = False
 
+    @property
+    def key(self) -> str | None:
+        """Key of the session: the one that is named, else the rollout's own; None for a call that names neither."""
+        if self.session is not None:
+            return self.session
+        return self.episode.rollout_id if self.episode is not None else None
+
 
 _current: contextvars.ContextVar[Call | None] = contextvars.ContextVar("gymckpt_call", default=None)
 
