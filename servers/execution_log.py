@@ -1,0 +1,56 @@
+"""The execution log: what servers did, one line per executed call, in a file that outlives them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+
+from gymckpt.participant import Call
+
+
+def digest_of(value: Any) -> str:
+    """BLAKE3 of a JSON value's canonical form, in hexadecimal."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return blake3(canonical.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class ExecutionLog:
+    """Appends executed calls to a file shared by any number of processes; without a file it records nothing."""
+
+    def __init__(self, server: str, file: Path | None = None) -> None:
+        self._server = server
+        self._descriptor = None if file is None else os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+
+    def record(self, call: Call, what: str, arguments: Any) -> None:
+        """Notes that `call` was carried out: the tool or route `what` with `arguments`, of which the digest is kept.
+
+        One line in one write: lines of several processes never mix, and a killed process leaves no half line.
+        """
+        if self._descriptor is None:
+            return
+        line = {
+            "server": self._server,
+            "pid": os.getpid(),
+            "rollout": call.episode.rollout_id if call.episode else None,
+            "attempt": call.episode.attempt if call.episode else None,
+            "session": call.session,
+            "call_id": call.request_id,
+            "what": what,
+            "arguments": digest_of(arguments),
+        }
+        os.write(self._descriptor, json.dumps(line).encode() + b"\n")
+
+    def close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def read_log(file: Path) -> list[Mapping[str, Any]]:
+    """The lines of a log, oldest first; a file that nobody wrote yet is an empty log."""
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
