@@ -84,8 +84,11 @@ class ArtifactStore(abc.ABC):
         """What the name holds. Raises NameNotFound."""
 
     @abc.abstractmethod
-    async def list_names(self, prefix: str) -> list[NameEntry]:
-        """All names below whole segments `prefix` ("" lists everything), in byte order, with their values."""
+    async def list_names(self, prefix: str, *, after: str = "", limit: int = 0) -> list[NameEntry]:
+        """Names below whole segments `prefix` ("" lists everything) in byte order, with their values.
+
+        For pages: only those that follow the name `after`, and at most `limit` of them when it is not 0. Raises InvalidField.
+        """
 
     @abc.abstractmethod
     async def delete_name(self, name: str, *, epoch: int = 0) -> None:
