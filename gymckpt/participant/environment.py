@@ -4,32 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
 from gymckpt.core.ids import Episode
 from gymckpt.core.kinds import GateState, Kind
 from gymckpt.core.manifest import Touch
-from gymckpt.core.report import Blocker
 from gymckpt.core.sessions import Session
 from gymckpt.errors import AdmissionClosed, StaleAttempt, TaskMismatch
-from gymckpt.participant.base import Participant
 from gymckpt.participant.environment_state import Boundary, EnvironmentState, task_digest
+from gymckpt.participant.parking import RETRY_AFTER, ParkingParticipant
 from gymckpt.participant.stepping import Mode, Stepping
 
-RETRY_AFTER = 1.0  # seconds until a refused start may come again
 
-
-class EnvironmentParticipant(Participant):
+class EnvironmentParticipant(ParkingParticipant[Boundary]):
     """One session per episode; its key is the rollout id."""
 
     kind: ClassVar[Kind] = Kind.ENVIRONMENT
 
     def __init__(self, name: str, *, worker: str = "0", clock: Callable[[], float] = time.monotonic) -> None:
-        self._stepping = Stepping[Boundary](self, "step")
-        self._kept = EnvironmentState(self._stepping.steps)
-        super().__init__(name, state=self._kept, worker=worker, clock=clock)
+        stepping = Stepping[Boundary](self, "step")
+        self._kept = EnvironmentState(stepping.steps)
+        super().__init__(name, stepping=stepping, state=self._kept, worker=worker, clock=clock)
 
     @contextlib.asynccontextmanager
     async def episode(
@@ -89,31 +86,12 @@ class EnvironmentParticipant(Participant):
 
     # What the base asks.
 
-    def blocker_count(self) -> int:
-        return self._stepping.steps.blocking
-
-    def blockers(self) -> Iterable[Blocker]:
-        return self._stepping.steps.blockers(self.clock())
-
-    def restarts(self) -> Mapping[Episode, str]:
-        return self._stepping.steps.restarts()
-
     def counts(self) -> Mapping[str, int]:
         return {"sessions": len(self.sessions), "episodes": len(self._stepping.steps)}
-
-    def exportable(self, session: Session) -> bool:
-        steps = self._stepping.steps
-        return not session.pending and (session.key not in steps or steps[session.key].at_boundary)
 
     def describe(self, session: Session) -> tuple[str, tuple[Touch, ...]]:
         boundary = self._kept.boundary(session.key)
         return (boundary.stage, boundary.touches) if boundary is not None else ("", ())
-
-    def gate_closing(self) -> None:
-        self._stepping.gate_closing()
-
-    def gate_opened(self) -> None:
-        self._stepping.gate_opened()
 
     def restored(self, session: Session, boundary: str, touches: tuple[Touch, ...]) -> None:
         held = self._kept.restored.get(session.key)

@@ -87,7 +87,7 @@ class Stepping(Generic[B]):
     async def boundary(self, key: str, boundary: B) -> None:
         """Records it; returns once the gate is open. Raises StaleAttempt when the episode was retired."""
         parked = self.steps.boundary(key, boundary, self._p.clock())
-        self._changed(key)
+        self.changed(key)
         if parked:
             await self._wait(key)
 
@@ -110,7 +110,7 @@ class Stepping(Generic[B]):
             held = self.steps[key].boundary
             self.steps.leave(key, self._p.clock(), failed=failed and not keeps_boundary)
             if self.steps[key].boundary is not held:
-                self._changed(key)
+                self.changed(key)
             self._after(key)
 
     async def stop(self, key: str, error: GymckptError) -> None:
@@ -140,6 +140,12 @@ class Stepping(Generic[B]):
         self.steps.mark_finishing(key)
         self._after(key)
 
+    def changed(self, key: str) -> None:
+        """What a cut would take of the session is no longer the same."""
+        session = self._p.sessions.get(key)
+        if session is not None:
+            session.touched(receipted=True)
+
     def gate_closing(self) -> None:
         self.steps.close(self._p.clock())
         self._keep_all_times()
@@ -159,11 +165,6 @@ class Stepping(Generic[B]):
             raise
         finally:
             self._after(key)
-
-    def _changed(self, key: str) -> None:
-        session = self._p.sessions.get(key)
-        if session is not None:
-            session.touched(receipted=True)
 
     def _after(self, key: str) -> None:
         self._keep_time(key)
