@@ -1,1 +1,44 @@
-"""The coordinator: drives all participants and publishes checkpoints."""
+"""The coordinator of checkpoints: `serve` runs one, `CoordinatorClient` calls it."""
+
+from gymckpt.coordinator.client import CoordinatorClient, SyncCoordinatorClient
+from gymckpt.coordinator.faults import POINTS, Faults
+from gymckpt.coordinator.serve import CoordinatorServer, serve
+from gymckpt.coordinator.values import (
+    Checkpoint,
+    CheckpointPage,
+    CheckpointProgress,
+    MemberReport,
+    Membership,
+    MemberStatus,
+    Registration,
+    RestoreProgress,
+    RestoreStage,
+    Settings,
+)
+from gymckpt.core.arguments import CheckpointArguments, OnNotReady, OnUnloadable, RestoreArguments, ResumePolicy
+from gymckpt.core.standing import Stage
+
+__all__ = [
+    "POINTS",
+    "Checkpoint",
+    "CheckpointArguments",
+    "CheckpointPage",
+    "CheckpointProgress",
+    "CoordinatorClient",
+    "CoordinatorServer",
+    "Faults",
+    "MemberReport",
+    "MemberStatus",
+    "Membership",
+    "OnNotReady",
+    "OnUnloadable",
+    "Registration",
+    "RestoreArguments",
+    "RestoreProgress",
+    "RestoreStage",
+    "ResumePolicy",
+    "Settings",
+    "Stage",
+    "SyncCoordinatorClient",
+    "serve",
+]

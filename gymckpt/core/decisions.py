@@ -150,12 +150,13 @@ def restore_targets(
 
 
 def unloadable_targets(intent: RestoreIntent, unloadable: Mapping[Episode, str]) -> tuple[RestoreTarget, ...]:
-    """Targets that were to be restored and cannot be loaded: they start over, with the attempt of the intent."""
-    return tuple(
-        RestoreTarget(target.source, target.attempt, Fate.RESTARTED, unloadable[target.source][:256])
-        for target in intent.targets
-        if target.fate is Fate.RESTORED and target.source in unloadable
-    )
+    """Targets that were to be restored and cannot be loaded: they start over, with the attempt of the intent. They may be named as source or as target."""
+    found = []
+    for target in intent.targets:
+        why = unloadable.get(target.source, unloadable.get(target.target))
+        if target.fate is Fate.RESTORED and why is not None:
+            found.append(RestoreTarget(target.source, target.attempt, Fate.RESTARTED, why[:256]))
+    return tuple(found)
 
 
 def outcome(intent: RestoreIntent, decision: Decision) -> tuple[RestoreTarget, ...]:

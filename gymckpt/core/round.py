@@ -77,7 +77,7 @@ class CheckpointRound:
         self._scope = frozenset(arguments.episodes)
         self._prepare_deadline = now + arguments.prepare_timeout
         self._gate_end: float | None = None  # when a forgotten caller's gates open
-        self._publishing = False
+        self.writing = False  # `published` may be on its way to the store
         self._resume_asked = False
         self._renew_at = now + self._renew_every()
 
@@ -88,7 +88,7 @@ class CheckpointRound:
         everyone, deadline = list(self.standings.values()), now + self.patience
         if self.superseded:
             return []
-        if self.stage is Stage.ABORTED or (self.failure is not None and not self._publishing):
+        if self.stage is Stage.ABORTED or (self.failure is not None and not self.writing):
             why = self.failure.message[:1024] if self.failure else ""
             return list(orders.news(everyone, Abort(why), deadline))
         found: list[Order] = []
@@ -237,7 +237,7 @@ class CheckpointRound:
 
     def publishing(self) -> None:
         """The shell begins to write `published`: from now on only the store's answer counts."""
-        self._publishing = True
+        self.writing = True
 
     def fail(self, error: GymckptError) -> None:
         """The round cannot succeed. The first failure stands; after the decision there is none."""

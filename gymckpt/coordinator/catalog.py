@@ -1,0 +1,96 @@
+"""What is known of checkpoints that have ended, read from the records."""
+
+from __future__ import annotations
+
+from gymckpt.coordinator.records import Records
+from gymckpt.coordinator.values import Checkpoint, CheckpointPage
+from gymckpt.core.arguments import LATEST
+from gymckpt.core.manifest import CheckpointManifest, Decision, Intent
+from gymckpt.core.standing import Stage
+from gymckpt.errors import CheckpointNotFound, InvalidField
+
+DETAILS = 10_000
+
+
+def resolve(records: Records, checkpoint_id: str) -> str:
+    """The id itself, or that of the newest published one. Raises CheckpointNotFound."""
+    return records.latest() if checkpoint_id == LATEST else checkpoint_id
+
+
+def page_start(token: str) -> int:
+    """Where the page begins. Raises InvalidField for a token that was never given out."""
+    if token == "":
+        return 0
+    if not token.isascii() or not token.isdigit() or len(token) > 12:
+        raise InvalidField(f"page_token is not one of ours: {token[:40]!r}", field="page_token")
+    return int(token)
+
+
+def next_token(start: int, size: int, total: int) -> str:
+    return str(start + size) if start + size < total else ""
+
+
+async def ended_checkpoint(records: Records, checkpoint_id: str) -> Checkpoint:
+    """Raises CheckpointNotFound for an id that was never used, or is still undecided."""
+    decision = await records.decision(checkpoint_id)
+    intent = records.intents.get(checkpoint_id)
+    if decision is None:
+        raise CheckpointNotFound(
+            f"there is no checkpoint {checkpoint_id!r}; list those that exist", details={"checkpoint_id": checkpoint_id}
+        )
+    if decision.manifest is None or checkpoint_id in records.deleted:
+        return _without_manifest(checkpoint_id, intent, decision)
+    return _with_manifest(await records.checkpoint_manifest(decision.manifest), decision)
+
+
+async def read_page(records: Records, checkpoint: Checkpoint, size: int, token: str) -> CheckpointPage:
+    """The checkpoint with a page of its episodes; only published ones have any."""
+    start = page_start(token)
+    if checkpoint.manifest is None:
+        return CheckpointPage(checkpoint)
+    manifest = await records.checkpoint_manifest(checkpoint.manifest)
+    first = start == 0
+    return CheckpointPage(
+        checkpoint,
+        manifest.episodes[start : start + size],
+        manifest.restarts[:DETAILS] if first else (),
+        manifest.lost[:DETAILS] if first else (),
+        manifest.controller_state if first else b"",
+        next_token(start, size, len(manifest.episodes)),
+    )
+
+
+def newest_first(records: Records) -> list[str]:
+    """Ids of all checkpoints that were ever begun."""
+    return sorted(
+        records.intents, key=lambda name: (records.intents[name].epoch, records.intents[name].sequence), reverse=True
+    )
+
+
+def _without_manifest(checkpoint_id: str, intent: Intent | None, decision: Decision) -> Checkpoint:
+    return Checkpoint(
+        checkpoint_id,
+        Stage.ABORTED,
+        epoch=intent.epoch if intent else 0,
+        sequence=intent.sequence if intent else 0,
+        base_checkpoint_id=intent.base_checkpoint_id if intent else "",
+        participants=tuple(sorted({info.id for info in intent.members})) if intent else (),
+        why_aborted=decision.why or "it was deleted",
+    )
+
+
+def _with_manifest(manifest: CheckpointManifest, decision: Decision) -> Checkpoint:
+    return Checkpoint(
+        manifest.checkpoint_id,
+        Stage.PUBLISHED,
+        epoch=manifest.epoch,
+        sequence=manifest.sequence,
+        unix_millis=manifest.unix_millis,
+        base_checkpoint_id=manifest.base_checkpoint_id,
+        labels=manifest.labels,
+        participants=tuple(sorted({entry.participant.id for entry in manifest.participants})),
+        episodes=len(manifest.episodes),
+        restarts=len(manifest.restarts),
+        lost=len(manifest.lost),
+        manifest=decision.manifest,
+    )

@@ -1,0 +1,1 @@
+"""The participants of a run as the coordinator knows and reaches them."""

@@ -1,0 +1,170 @@
+"""One member process and the way to it: the control stream, and the unary door when the stream breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gymckpt.coordinator.members.client import ControlStream, ParticipantClient, ParticipantStatus
+from gymckpt.core.ids import Fence
+from gymckpt.core.manifest import ParticipantInfo
+from gymckpt.core.report import Report
+from gymckpt.core.transitions import Answer, Request, Transition
+from gymckpt.errors import GymckptError, StaleBoot, TransportFailed
+
+RETRY_SECONDS = 0.2
+PROBE_SECONDS = 2.0
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The member refused."""
+
+    error: GymckptError
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The member did not answer in time, or (`gone`) its process is known to be dead."""
+
+    why: str
+    gone: bool
+
+
+Outcome = Answer | Refusal | Lost
+
+
+def ignore_report(_report: Report) -> None:
+    """Readiness that nobody waits for."""
+
+
+class Link:
+    """Sends transitions to the one process that `info` names. A transition may be sent again: same fence and kind give the same answer."""
+
+    def __init__(self, info: ParticipantInfo) -> None:
+        self.info = info
+        self.on_report: Callable[[Report], None] = ignore_report
+        self._client = ParticipantClient(info.address)
+        self._stream: ControlStream | None = None
+        self._number = 0
+        self._dead = asyncio.Event()
+        self._why_dead = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.info.id} ({self.info.worker})"
+
+    @property
+    def gone(self) -> str:
+        """Why the process is known to be dead; empty while it is not."""
+        return self._why_dead
+
+    def mark_gone(self, why: str) -> None:
+        """The process is known to be dead: whoever waits for it stops."""
+        self._why_dead = self._why_dead or why
+        self._dead.set()
+
+    async def close(self) -> None:
+        if self._stream is not None:
+            await self._stream.close()
+        await self._client.close()
+
+    async def status(self, epoch: int = 0, *, timeout: float) -> ParticipantStatus | Refusal | Lost:
+        """What the member says of itself; never another process's word."""
+        try:
+            status = await self._client.status(epoch, timeout=timeout)
+        except TransportFailed as error:
+            await self._check_alive(error.message)
+            return Lost(self._why_dead or error.message, bool(self._why_dead))
+        except GymckptError as error:
+            return Refusal(error)
+        if status.info.boot_id != self.info.boot_id:
+            self.mark_gone(f"boot {self.info.boot_id} was replaced by boot {status.info.boot_id}")
+            return Lost(self._why_dead, True)
+        return status
+
+    async def send(self, fence: Fence, transition: Transition, deadline: float | None) -> Outcome:
+        """Sends until it is answered, refused, `deadline` (of the event loop's clock) has passed, or the process is dead."""
+        exchange = asyncio.create_task(self._exchange(fence, transition))
+        death = asyncio.create_task(self._dead.wait())
+        try:
+            timeout = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
+            await asyncio.wait({exchange, death}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            if exchange.done():
+                return exchange.result()
+            if self._why_dead:
+                return Lost(self._why_dead, True)
+            return Lost(f"no answer to {type(transition).__name__.lower()} by its deadline", False)
+        finally:
+            exchange.cancel()
+            death.cancel()
+            await asyncio.gather(exchange, death, return_exceptions=True)
+
+    async def _exchange(self, fence: Fence, transition: Transition) -> Outcome:
+        while True:
+            self._number += 1
+            request = Request(fence, self._number, self.info.boot_id, transition)
+            try:
+                answer = await self._ask(request)
+            except StaleBoot as error:
+                self.mark_gone(error.message)
+                return Lost(error.message, True)
+            except TransportFailed as error:
+                await self._check_alive(error.message)
+                if self._why_dead:
+                    return Lost(self._why_dead, True)
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            except GymckptError as error:
+                return Refusal(error)
+            if answer.boot_id != self.info.boot_id:
+                self.mark_gone(f"boot {answer.boot_id} answered for boot {self.info.boot_id}")
+                return Lost(self._why_dead, True)
+            return answer
+
+    async def _ask(self, request: Request) -> Answer:
+        """Over the stream; over the unary door when the stream breaks."""
+        if self._stream is None or self._stream.broken is not None:
+            self._stream = self._client.control(self._reported)
+        try:
+            return await self._stream.ask(request)
+        except TransportFailed as error:
+            log.info("%s: %s; asking by unary call", self.name, error.message)
+            return await self._client.transition(request)
+
+    def _reported(self, report: Report) -> None:
+        self.on_report(report)
+
+    async def _check_alive(self, why: str) -> None:
+        """Tells a dead process (nothing listens, or another boot answers) from a broken network."""
+        try:
+            status = await self._client.status(timeout=PROBE_SECONDS)
+        except GymckptError as error:
+            if await refuses(self.info.address):
+                self.mark_gone(f"nothing listens at {self.info.address} ({why})")
+            else:
+                log.info("%s does not answer: %s", self.name, error.message)
+            return
+        if status.info.boot_id != self.info.boot_id:
+            self.mark_gone(f"boot {self.info.boot_id} was replaced by boot {status.info.boot_id}")
+
+
+async def refuses(address: str) -> bool:
+    """Whether the host is there and says that nothing listens at `address`."""
+    try:
+        if address.startswith("unix:"):
+            opening = asyncio.open_unix_connection(address.removeprefix("unix:"))
+        else:
+            host, _, port = address.rpartition(":")
+            opening = asyncio.open_connection(host.strip("[]"), int(port))
+        _, writer = await asyncio.wait_for(opening, PROBE_SECONDS)
+    except (ConnectionRefusedError, FileNotFoundError):
+        return True
+    except (OSError, TimeoutError):
+        return False
+    writer.close()
+    return False

@@ -1,0 +1,143 @@
+"""What must hold before a round begins: who takes part, and what it is about. Nothing here closes a gate."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from gymckpt.coordinator.catalog import resolve
+from gymckpt.coordinator.context import Context
+from gymckpt.coordinator.members.link import Lost, Refusal
+from gymckpt.coordinator.members.registry import Member
+from gymckpt.coordinator.takeover import tell_decided
+from gymckpt.core.arguments import CheckpointArguments, RestoreArguments
+from gymckpt.core.decisions import restore_targets, unstarted
+from gymckpt.core.kinds import GateState
+from gymckpt.core.manifest import CheckpointManifest, Intent, RestoreIntent
+from gymckpt.errors import (
+    ArgumentConflict,
+    BlobNotFound,
+    CheckpointAborted,
+    CheckpointNotFound,
+    DamagedBlob,
+    MemberMissing,
+    StaleEpoch,
+)
+
+STARTING_POLL_SECONDS = 0.1
+SILENT_INTERVALS = 3
+
+
+async def ready_members(context: Context) -> list[Member]:
+    """Every member, asked now. Raises MemberMissing naming whoever is absent, dead, silent or still starting."""
+    members = [member for member in context.registry.members if member.admitted]
+    said = await asyncio.gather(*(_absence(context, member) for member in members))
+    absent = [why for why in said if why]
+    present = [member for member, why in zip(members, said, strict=True) if why == ""]
+    context.registry.check_complete(present, absent)
+    return present
+
+
+async def _absence(context: Context, member: Member) -> str | None:
+    """Why the member cannot take part; "" when it can, None when it left long ago and nobody expects it."""
+    settings, name = context.settings, f"{member.info.id} ({member.info.worker})"
+    deadline = context.now() + settings.patience
+    told = False
+    while True:
+        status = await member.link.status(context.records.epoch, timeout=settings.patience)
+        if isinstance(status, Refusal):
+            if isinstance(status.error, StaleEpoch):
+                raise status.error
+            return f"{name}: {status.error.message}"
+        if isinstance(status, Lost):
+            long_ago = context.now() - member.heard > SILENT_INTERVALS * settings.interval
+            if status.gone and long_ago and member.info.id not in context.registry.expected:
+                context.registry.drop(member)
+                return None
+            return f"{name}: {status.why}"
+        member.holds, member.lost, member.heard = status.holds, status.lost, context.now()
+        if not told and (status.holds.gate_fence or status.holds.export_fence):
+            await tell_decided(context, member)
+            told = True
+            continue
+        if status.holds.gate is not GateState.CLOSED or status.holds.gate_fence is not None:
+            return ""
+        if context.now() >= deadline:
+            return f"{name}: still starting, its gate was never open"
+        await asyncio.sleep(STARTING_POLL_SECONDS)
+
+
+async def open_checkpoint(context: Context, arguments: CheckpointArguments) -> tuple[Intent, list[Member]]:
+    """Creates the intent. Raises MemberMissing, ArgumentConflict, CheckpointAborted (the id was aborted before it was opened)."""
+    records = context.records
+    members = await ready_members(context)
+    try:
+        base = "" if arguments.full else records.latest()
+    except CheckpointNotFound:
+        base = ""
+    infos = tuple(member.info for member in members)
+    intent = Intent(records.epoch, records.next_sequence(), infos, base, arguments.digest)
+    stored = await records.open_checkpoint(arguments.checkpoint_id, intent)
+    if stored != intent:
+        raise ArgumentConflict(
+            f"{arguments.checkpoint_id!r} was opened by epoch {stored.epoch} already; use a new id",
+            details={"id": arguments.checkpoint_id, "epoch": str(stored.epoch)},
+        )
+    decision = await records.decision(arguments.checkpoint_id)
+    if decision is not None:
+        raise CheckpointAborted(
+            f"checkpoint {arguments.checkpoint_id!r} was aborted: {decision.why}; take a new one",
+            details={"checkpoint_id": arguments.checkpoint_id, "why": decision.why},
+        )
+    return intent, members
+
+
+async def open_restore(context: Context, arguments: RestoreArguments) -> tuple[RestoreIntent, list[Member]]:
+    """Pins the checkpoint, gives every asked episode its attempt, and creates the intent. Raises what RestoreCheckpoint says."""
+    records, round_id = context.records, arguments.round_id
+    members = await ready_members(context)
+    checkpoint_id = resolve(records, arguments.checkpoint_id)
+    digest = records.published(checkpoint_id)
+    await records.pin(checkpoint_id, round_id)
+    await context.faults.reach("restore.pinned")
+    try:
+        manifest = await _read(context, checkpoint_id)
+        _check_here(manifest, members)
+        participants = await records.participant_manifests([entry.manifest for entry in manifest.participants])
+        targets = restore_targets(arguments.episodes, manifest, unstarted(participants), records.attempts)
+        infos = tuple(member.info for member in members)
+        intent = RestoreIntent(
+            records.epoch, records.next_sequence(), checkpoint_id, digest, targets, infos, arguments.digest
+        )
+        stored = await records.open_restore(round_id, intent)
+    except BaseException:
+        if round_id not in records.restores:
+            await records.unpin(checkpoint_id, round_id)
+        raise
+    if stored != intent:
+        raise ArgumentConflict(
+            f"restore {arguments.restore_id!r} was opened by epoch {stored.epoch} already; use a new id",
+            details={"id": arguments.restore_id, "epoch": str(stored.epoch)},
+        )
+    return intent, members
+
+
+async def _read(context: Context, checkpoint_id: str) -> CheckpointManifest:
+    """The manifest, read after the pin: what is there now stays."""
+    try:
+        return await context.records.checkpoint_manifest(context.records.published(checkpoint_id))
+    except (BlobNotFound, DamagedBlob) as error:
+        raise type(error)(
+            f"the manifest of checkpoint {checkpoint_id!r} cannot be read: {error.message}; restore another",
+            details={**error.details, "checkpoint_id": checkpoint_id},
+        ) from error
+
+
+def _check_here(manifest: CheckpointManifest, members: Sequence[Member]) -> None:
+    here = {member.info.id for member in members}
+    missing = sorted({str(entry.participant.id) for entry in manifest.participants if entry.participant.id not in here})
+    if missing:
+        raise MemberMissing(
+            f"checkpoint {manifest.checkpoint_id!r} needs {', '.join(missing)}, which are not here; start them, then retry",
+            details={"members": ",".join(missing)},
+        )
