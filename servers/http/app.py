@@ -9,10 +9,10 @@ from typing import Any
 from fastapi import FastAPI
 
 from gymckpt.errors import GymckptError
-from gymckpt.participant import AdmissionMiddleware, ResourcesParticipant
+from gymckpt.participant import AdmissionMiddleware, Participant
 from servers.http.aggregate import aggregate
 from servers.http.cookies import SessionCookies
-from servers.http.identity import Identified
+from servers.http.identity import RolloutPrefix
 from servers.http.refusals import answer_refusal
 
 HEALTH_ROUTES = ("/", "/health", "/healthz", "/livez", "/readyz")
@@ -20,18 +20,15 @@ HEALTH_ROUTES = ("/", "/health", "/healthz", "/livez", "/readyz")
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
-def build_app(
-    lifespan: Lifespan, *, cookie: str | None = None, admission: ResourcesParticipant | None = None
-) -> FastAPI:
-    """An app with the routes that all servers have.
+def build_app(lifespan: Lifespan, participant: Participant, *, cookie: str | None = None) -> FastAPI:
+    """An app with the routes that all servers have, behind the gate of `participant`.
 
-    `cookie` names and signs the session cookie (None: the server keeps no sessions); `admission` is the participant
-    whose gate all other routes stand behind. What is added last runs first: session, admission, identity, route.
+    `cookie` names and signs the session cookie (None: the server keeps no sessions). What is added last runs first:
+    session, admission, prefix, route.
     """
     app = FastAPI(lifespan=lifespan, openapi_url=None)
-    app.add_middleware(Identified)
-    if admission is not None:
-        app.add_middleware(AdmissionMiddleware, participant=admission)
+    app.add_middleware(RolloutPrefix)
+    app.add_middleware(AdmissionMiddleware, participant=participant)
     if cookie is not None:
         app.add_middleware(SessionCookies, key=cookie)
     app.add_exception_handler(GymckptError, answer_refusal)

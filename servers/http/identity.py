@@ -1,42 +1,35 @@
-"""Who calls: read before NeMo Gym's path prefix `/ng-rollout/<id>[/training-token-capture]` is taken off."""
+"""Who calls, and the path prefix of NeMo Gym that may say so: `/ng-rollout/<id>[/training-token-capture]/<route>`."""
 
 from __future__ import annotations
 
 import re
 
-from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gymckpt.errors import InvalidField
-from gymckpt.participant import Call, identify
-from servers.http.refusals import refusal
+from gymckpt.participant import Call, current_call
 
 _PREFIX = re.compile(r"/ng-rollout/[A-Za-z0-9][A-Za-z0-9._-]*(?:/training-token-capture)?(?=/)")
-_SCOPE_KEY = "gymckpt.call"
 
 
-class Identified:
-    """ASGI middleware, the innermost: notes the call's identity for `call_of`, then lets one route serve both forms."""
+class RolloutPrefix:
+    """ASGI middleware, the innermost: takes the prefix off, so that one route serves both forms. Admission, which runs
+    outside, has read it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            try:
-                scope = {**scope, _SCOPE_KEY: identify(scope)}
-            except InvalidField as error:
-                await refusal(error)(scope, receive, send)
-                return
             found = _PREFIX.match(scope["path"])
             if found:
                 path = scope["path"][found.end() :]
-                scope |= {"path": path, "raw_path": path.encode()}
+                scope = {**scope, "path": path, "raw_path": path.encode()}
         await self.app(scope, receive, send)
 
 
-def call_of(request: Request) -> Call:
-    """The identity of the call that `request` is."""
-    call = request.scope[_SCOPE_KEY]
-    assert isinstance(call, Call)
+def this_call() -> Call:
+    """The identity of the call that is being served. Raises RuntimeError outside of one."""
+    call = current_call()
+    if call is None:
+        raise RuntimeError("no call is being served here: the admission middleware is missing")
     return call

@@ -17,7 +17,9 @@ def refusal(error: GymckptError) -> JSONResponse:
     headers = {REASON_HEADER: error.reason}
     if status == 503:
         headers["retry-after"] = str(math.ceil(error.retry_after or 1))
-    return JSONResponse({"error": {"reason": error.reason, "message": error.message}}, status, headers)
+    return JSONResponse(
+        {"error": {"reason": error.reason, "message": error.message, "details": error.details}}, status, headers
+    )
 
 
 async def answer_refusal(_request: Request, error: Exception) -> JSONResponse:

@@ -8,13 +8,12 @@ from typing import Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel
-from starlette.requests import Request
 
 from gymckpt.participant import Call, MappingState, ResourcesParticipant
 from servers.execution_log import ExecutionLog
 from servers.http.app import build_app
 from servers.http.cookies import cookie_key
-from servers.http.identity import call_of
+from servers.http.identity import this_call
 from servers.resources.protocol import (
     CloseRequest,
     VerifyRequest,
@@ -51,7 +50,7 @@ def counter_app(name: str, log: ExecutionLog) -> FastAPI:
         async with participant.serving():
             yield
 
-    app = build_app(lifespan, cookie=cookie_key(SERVER_CLASS, name), admission=participant)
+    app = build_app(lifespan, participant, cookie=cookie_key(SERVER_CLASS, name))
 
     def counter_of(call: Call) -> dict[str, int]:
         if session_of(call) not in counters:
@@ -59,36 +58,36 @@ def counter_app(name: str, log: ExecutionLog) -> FastAPI:
         return counters[session_of(call)]
 
     @app.post("/seed_session")
-    async def seed_session(request: Request, body: dict[str, Any]) -> dict[str, Any]:
-        call = call_of(request)
+    async def seed_session(body: dict[str, Any]) -> dict[str, Any]:
+        call = this_call()
         counters[session_of(call)] = {"count": int(task_data(body).get("initial_count", 0))}
         log.record(call, "seed_session", body)
         return seed_answer(body)
 
     @app.post("/increment_counter")
-    async def increment_counter(request: Request, body: Increment) -> dict[str, bool]:
-        call = call_of(request)
+    async def increment_counter(body: Increment) -> dict[str, bool]:
+        call = this_call()
         counter_of(call)["count"] += body.count
         log.record(call, "increment_counter", body.model_dump())
         return {"success": True}
 
     @app.post("/get_counter_value")
-    async def get_counter_value(request: Request) -> dict[str, int]:
-        call = call_of(request)
+    async def get_counter_value() -> dict[str, int]:
+        call = this_call()
         counter = counter_of(call)
         log.record(call, "get_counter_value", {})
         return dict(counter)
 
     @app.post("/verify")
-    async def verify(request: Request, body: CounterVerifyRequest) -> dict[str, Any]:
-        call = call_of(request)
+    async def verify(body: CounterVerifyRequest) -> dict[str, Any]:
+        call = this_call()
         reward = float(counter_of(call)["count"] == body.expected_count)
         log.record(call, "verify", body.model_dump())
         return verify_answer(body, reward)
 
     @app.post("/close_session")
-    async def close_session(request: Request, body: CloseRequest) -> dict[str, Any]:
-        call = call_of(request)
+    async def close_session(body: CloseRequest) -> dict[str, Any]:
+        call = this_call()
         counters.pop(session_of(call), None)
         log.record(call, "close_session", body.model_dump())
         return {"resources_session_id": body.resources_session_id}

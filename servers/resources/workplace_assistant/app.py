@@ -9,14 +9,13 @@ from typing import Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict
-from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from gymckpt.participant import ResourcesParticipant
 from servers.execution_log import ExecutionLog
 from servers.http.app import build_app
 from servers.http.cookies import cookie_key
-from servers.http.identity import call_of
+from servers.http.identity import this_call
 from servers.resources.protocol import CloseRequest, VerifyRequest, not_seeded, session_of, verify_answer
 from servers.resources.workplace_assistant.state import TablesState
 from servers.resources.workplace_assistant.tables import Tables
@@ -47,37 +46,37 @@ def workplace_app(name: str, pristine: Tables, log: ExecutionLog) -> FastAPI:
         async with participant.serving():
             yield
 
-    app = build_app(lifespan, cookie=cookie_key(SERVER_CLASS, name), admission=participant)
+    app = build_app(lifespan, participant, cookie=cookie_key(SERVER_CLASS, name))
 
     @app.get("/reverify_mode")
     async def reverify_mode() -> str:
         return "unknown"
 
     @app.post("/seed_session")
-    async def seed_session(request: Request, body: dict[str, Any]) -> dict[str, Any]:
-        call = call_of(request)
+    async def seed_session(body: dict[str, Any]) -> dict[str, Any]:
+        call = this_call()
         sessions[session_of(call)] = pristine.copy()
         log.record(call, "seed_session", body)
         return {}
 
     @app.post("/verify")
-    async def verify(request: Request, body: WorkplaceVerifyRequest) -> dict[str, Any]:
-        call = call_of(request)
+    async def verify(body: WorkplaceVerifyRequest) -> dict[str, Any]:
+        call = this_call()
         graded = await asyncio.to_thread(reward, pristine, body.ground_truth, body.response["output"])
         sessions.pop(session_of(call), None)
         log.record(call, "verify", body.model_dump())
         return verify_answer(body, graded)
 
     @app.post("/close_session")
-    async def close_session(request: Request, body: CloseRequest) -> dict[str, Any]:
-        call = call_of(request)
+    async def close_session(body: CloseRequest) -> dict[str, Any]:
+        call = this_call()
         sessions.pop(session_of(call), None)
         log.record(call, "close_session", body.model_dump())
         return {"resources_session_id": body.resources_session_id}
 
     @app.post("/{tool}")
-    async def use_tool(tool: str, request: Request, body: ToolArguments) -> JSONResponse:
-        call, arguments = call_of(request), body.model_dump()
+    async def use_tool(tool: str, body: ToolArguments) -> JSONResponse:
+        call, arguments = this_call(), body.model_dump()
         tables = sessions.get(session_of(call))
         if tables is None:
             raise not_seeded()

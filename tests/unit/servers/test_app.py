@@ -9,11 +9,11 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
-from starlette.requests import Request
 
 from gymckpt.errors import AdmissionClosed, InvalidField, StaleAttempt
+from gymckpt.participant import ResourcesParticipant
 from servers.http.app import HEALTH_ROUTES, build_app
-from servers.http.identity import call_of
+from servers.http.identity import this_call
 
 REFUSALS = {
     "stale": StaleAttempt("old"),
@@ -29,11 +29,11 @@ async def no_lifespan(_app: FastAPI) -> AsyncIterator[None]:
 
 @pytest.fixture
 def client() -> httpx.AsyncClient:
-    app = build_app(no_lifespan, cookie="Server___name")
+    app = build_app(no_lifespan, ResourcesParticipant("name"), cookie="Server___name")
 
     @app.post("/show")
-    async def show(request: Request, body: dict[str, Any]) -> dict[str, Any]:
-        call = call_of(request)
+    async def show(body: dict[str, Any]) -> dict[str, Any]:
+        call = this_call()
         return {"route": call.route, "episode": str(call.episode), "session": call.session, "body": body}
 
     @app.post("/refuse/{what}")
@@ -86,7 +86,11 @@ async def test_a_refusal_is_marked_so_that_no_caller_takes_it_for_an_answer(
     """X38"""
     answer = await client.post(f"/refuse/{what}")
     assert (answer.status_code, answer.headers["x-gymckpt-reason"]) == (status, reason)
-    assert answer.json()["error"] == {"reason": reason, "message": REFUSALS[what].message}
+    assert answer.json()["error"] == {
+        "reason": reason,
+        "message": REFUSALS[what].message,
+        "details": REFUSALS[what].details,
+    }
 
 
 async def test_a_closed_gate_says_when_to_come_again(client: httpx.AsyncClient) -> None:

@@ -1,0 +1,116 @@
+"""The agent server's routes: agent sessions for an environment, and whole runs for a controller."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from fastapi import FastAPI
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from gymckpt.participant import AgentParticipant, Episode
+from servers.agent.loop import Unrecorded
+from servers.agent.run import WholeRun
+from servers.agent.seat import Seat, activation_index
+from servers.agent.state import LoopState
+from servers.execution_log import ExecutionLog
+from servers.http.app import build_app
+from servers.http.client import Outgoing, http_client
+from servers.http.cookies import cookie_key
+from servers.http.identity import this_call
+from servers.http.peers import Peer
+from servers.http.rows import read_run
+
+SERVER_CLASS = "SimpleAgent"
+
+
+class EpisodeId(BaseModel):
+    rollout_id: str
+    attempt: int = 0
+
+    def value(self) -> Episode:
+        """Raises InvalidField."""
+        return Episode(self.rollout_id, self.attempt)
+
+
+class OpenRequest(BaseModel):
+    model_config = ConfigDict(extra="allow")
+    agent_session_id: str
+    episode_id: EpisodeId
+    tool_accesses: list[dict[str, Any]] = []
+
+
+class CloseRequest(BaseModel):
+    agent_session_id: str
+    episode_id: EpisodeId
+
+
+def agent_app(name: str, *, model: Peer, resources: Peer | None, log: ExecutionLog, max_steps: int) -> FastAPI:
+    """The server `name`; see Seat for `resources`. A loop takes at most `max_steps` answers of the model."""
+    participant = AgentParticipant(name)
+    http = http_client()
+    seat = Seat(participant, model, resources, Outgoing(http), max_steps)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with http, participant.serving():
+            yield
+
+    app = build_app(lifespan, participant, cookie=cookie_key(SERVER_CLASS, name))
+
+    @app.post("/v1/agent_sessions")
+    async def open_session(request: Request, body: OpenRequest) -> dict[str, str]:
+        episode, call = body.episode_id.value(), this_call()
+        kept = seat.session_request(body.tool_accesses)
+        await participant.open_session(episode, body.agent_session_id, kept, continues=call.continues)
+        request.scope["session"]["agent_session_id"] = body.agent_session_id
+        log.record(replace(call, episode=episode, session=body.agent_session_id), "open_session", body.model_dump())
+        return {"agent_session_id": body.agent_session_id}
+
+    @app.post("/v1/agent_sessions/close")
+    async def close_session(body: CloseRequest) -> dict[str, Any]:
+        episode = body.episode_id.value()
+        facts = await participant.close_session(episode, body.agent_session_id)
+        call = replace(this_call(), episode=episode, session=body.agent_session_id)
+        log.record(call, "close_session", body.model_dump())
+        return close_answer(body.agent_session_id, facts or {})
+
+    @app.post("/v1/responses")
+    async def responses(request: Request, body: dict[str, Any]) -> Response:
+        call, key = this_call(), request.scope["session"].get("agent_session_id")
+        if key is not None and call.episode is not None:
+            reply = await seat.activate(call.episode, key, activation_index(call.request_id), body)
+            log.record(replace(call, session=key), call.route, body)
+            return JSONResponse(reply)
+        brought = dict(request.cookies)
+        state = LoopState(resources_cookies=brought, model_cookies=brought)
+        reply = await seat.loop(body, state, call.episode, resources).run(Unrecorded())
+        log.record(call, call.route, body)
+        answer = JSONResponse(reply)
+        for name, value in (state.resources_cookies | state.model_cookies).items():
+            answer.headers.append("set-cookie", f"{name}={value}; Path=/; SameSite=lax")
+        return answer
+
+    @app.post("/run")
+    async def run(body: dict[str, Any]) -> JSONResponse:
+        call = this_call()
+        episode, task = read_run(call, body)
+        log.record(replace(call, episode=episode), "run", body)
+        return JSONResponse(await WholeRun(seat, episode, task, continues=call.continues).play())
+
+    return app
+
+
+def close_answer(agent_session_id: str, facts: dict[str, Any]) -> dict[str, Any]:
+    """NeMo Gym's answer to a close. The revision of the resources session is there only when there is one."""
+    answer = {
+        "agent_session_id": agent_session_id,
+        "agent_observations": None,
+        "resources_cookies": facts.get("resources_cookies") or {},
+    }
+    revision = facts.get("resources_revision") or 0
+    return {**answer, "resources_revision": revision} if revision else answer

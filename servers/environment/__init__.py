@@ -1,0 +1,1 @@
+"""The environment server: one agent turn per episode, from the seed to the reward."""

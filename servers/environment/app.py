@@ -1,0 +1,49 @@
+"""The environment server's routes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.responses import JSONResponse
+
+from gymckpt.participant import EnvironmentParticipant
+from servers.environment.turn import Links, Turn
+from servers.execution_log import ExecutionLog
+from servers.http.app import build_app
+from servers.http.client import Outgoing, http_client
+from servers.http.identity import this_call
+from servers.http.peers import Peer
+from servers.http.rows import read_run
+
+
+def environment_app(
+    name: str, *, agent: Peer, resources: Peer, log: ExecutionLog, deadline: float | None = None
+) -> FastAPI:
+    """The server `name`; `deadline` is in seconds, for each episode, None for no limit."""
+    participant = EnvironmentParticipant(name)
+    http = http_client()
+    links = Links(agent, resources, Outgoing(http))
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with http, participant.serving():
+            yield
+
+    app = build_app(lifespan, participant)
+
+    @app.post("/run")
+    async def run(body: dict[str, Any]) -> JSONResponse:
+        call = this_call()
+        episode, task = read_run(call, body)
+        async with participant.episode(
+            episode, task=task.identity, continues=call.continues, deadline=deadline
+        ) as live:
+            log.record(replace(call, episode=episode), "run", body)
+            result = await Turn(links, episode, task, live, continues=call.continues).play()
+        return JSONResponse(result)
+
+    return app
