@@ -9,14 +9,13 @@ from typing import Any
 
 import grpc
 
-from gymckpt.core import transitions as steps
-from gymckpt.core.kinds import ExportState, GateState
 from gymckpt.core.manifest import ParticipantInfo
 from gymckpt.core.report import LostEpisode, Report, Restart
-from gymckpt.core.transitions import Answer, Holdings, Request, Result, Transition
+from gymckpt.core.transitions import Answer, Holdings, Prepared, Request
 from gymckpt.errors import GymckptError, TransportFailed
 from gymckpt.rpc import codec
 from gymckpt.rpc.channel import open_channel
+from gymckpt.rpc.codec.transitions import answer_from_proto, request_to_proto
 from gymckpt.rpc.status import from_proto_status, from_rpc_error
 from gymckpt.v1 import participant_pb2 as pb
 from gymckpt.v1 import types_pb2
@@ -74,7 +73,7 @@ class ParticipantClient:
     async def whole(self, message: pb.TransitionResponse) -> Answer:
         """The answer with every page of its restarts."""
         answer = answer_from_proto(message)
-        if isinstance(answer.result, steps.Prepared) and message.prepared.report.next_restarts_page_token:
+        if isinstance(answer.result, Prepared) and message.prepared.report.next_restarts_page_token:
             report = answer.result.report
             restarts = await self._more_restarts(message.prepared.report, report.restarts, timeout=30.0)
             return replace(answer, result=replace(answer.result, report=replace(report, restarts=restarts)))
@@ -165,101 +164,3 @@ class ControlStream:
             waiting.set_exception(from_proto_status(response.failure.status))
         else:
             waiting.set_result(response.answer)
-
-
-def request_to_proto(request: Request) -> pb.TransitionRequest:
-    message = pb.TransitionRequest(
-        fence=codec.fence_to_proto(request.fence), number=request.number, boot_id=request.boot_id
-    )
-    name, content = _transition(request.transition)
-    getattr(message, name).CopyFrom(content)
-    return message
-
-
-def _transition(step: Transition) -> tuple[str, Any]:
-    """The member of the oneof, and what it holds."""
-    seconds = codec.duration_to_proto
-    match step:
-        case steps.Prepare():
-            return "prepare", pb.Prepare(timeout=seconds(step.timeout), gate_lease=seconds(step.gate_lease))
-        case steps.Snapshot():
-            scope = None if step.scope is None else pb.EpisodeScope(episodes=codec.episodes_to_proto(step.scope))
-            return "snapshot", pb.Snapshot(
-                closing=step.closing,
-                export_lease=seconds(step.export_lease),
-                base_checkpoint_id=step.base_checkpoint_id,
-                scope=scope,
-            )
-        case steps.Abort():
-            return "abort", pb.Abort(why=step.why)
-        case steps.Decided():
-            return "decided", pb.Decided(published=step.published)
-        case steps.Renew():
-            return "renew", pb.Renew(gate_lease=seconds(step.gate_lease), export_lease=seconds(step.export_lease))
-        case steps.Install():
-            targets = [
-                pb.InstallTarget(source=codec.episode_to_proto(target.source), attempt=target.attempt)
-                for target in step.targets
-            ]
-            return "install", pb.Install(
-                manifest=codec.digest_to_proto(step.manifest), targets=targets, lease=seconds(step.lease)
-            )
-        case steps.Discard():
-            return "discard", pb.Discard(episodes=codec.episodes_to_proto(step.episodes))
-        case steps.Retire():
-            return "retire", pb.Retire(episodes=codec.episodes_to_proto(step.episodes), timeout=seconds(step.timeout))
-        case steps.Forget():
-            return "forget", pb.Forget(rollout_ids=step.rollout_ids)
-        case _:
-            return _EMPTY[type(step)]
-
-
-_EMPTY: dict[type[Transition], tuple[str, Any]] = {
-    steps.Resume: ("resume", pb.Resume()),
-    steps.Upload: ("upload", pb.Upload()),
-    steps.Confirm: ("confirm", pb.Confirm()),
-    steps.Activate: ("activate", pb.Activate()),
-}
-
-
-def answer_from_proto(message: pb.TransitionResponse) -> Answer:
-    name = codec.required(message, "result")
-    return Answer(
-        message.number,
-        message.boot_id,
-        codec.enum_of(GateState, message.gate, "gate"),
-        codec.enum_of(ExportState, message.export, "export"),
-        _RESULTS[name](getattr(message, name)),
-    )
-
-
-def _uploaded(message: pb.Uploaded) -> steps.Uploaded:
-    return steps.Uploaded(
-        codec.digest_from_proto(message.manifest, "uploaded.manifest"),
-        message.blobs_sent,
-        message.bytes_sent,
-        message.sessions,
-        codec.lost_list_from_proto(message.failed, "uploaded.failed", most=codec.MAX_EPISODES),
-    )
-
-
-def _installed(message: pb.Installed) -> steps.Installed:
-    unloadable = codec.lost_list_from_proto(message.unloadable, "installed.unloadable", most=codec.MAX_EPISODES)
-    return steps.Installed(message.sessions, unloadable)
-
-
-_RESULTS: dict[str, Callable[[Any], Result]] = {
-    "prepared": lambda m: steps.Prepared(codec.report_from_proto(m.report, "prepared.report"), m.closing),
-    "snapshot_taken": lambda m: steps.SnapshotTaken(m.sessions, m.changed, m.freeze_seconds),
-    "resumed": lambda m: steps.Resumed(m.already),
-    "uploaded": _uploaded,
-    "abort_done": lambda m: steps.AbortDone(m.already),
-    "decision_seen": lambda _: steps.DecisionSeen(),
-    "renewed": lambda _: steps.Renewed(),
-    "installed": _installed,
-    "confirmed": lambda m: steps.Confirmed(m.sessions),
-    "activated": lambda m: steps.Activated(m.sessions),
-    "discarded": lambda _: steps.Discarded(),
-    "retired": lambda _: steps.Retired(),
-    "forgotten": lambda _: steps.Forgotten(),
-}
