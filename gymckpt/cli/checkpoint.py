@@ -1,0 +1,210 @@
+"""`gymckpt checkpoint`: take checkpoints, look at them, end them, restore from them."""
+
+from __future__ import annotations
+
+import datetime
+import secrets
+from typing import Any, BinaryIO
+
+import click
+
+from gymckpt.cli import follow, options
+from gymckpt.cli.exits import Exit
+from gymckpt.cli.output import table
+from gymckpt.cli.session import Session, pass_session, shared_options
+from gymckpt.cli.shapes import checkpoint_shape, page_shape, progress_shape, restore_shape
+from gymckpt.cli.summary import checkpoint_lines, page_lines, restore_lines
+from gymckpt.coordinator import (
+    Checkpoint,
+    CheckpointArguments,
+    CheckpointPage,
+    CoordinatorClient,
+    OnNotReady,
+    OnUnloadable,
+    RestoreArguments,
+    ResumePolicy,
+    Stage,
+)
+
+# Named as the fields of CheckpointArguments, and giving their values.
+CREATE_OPTIONS = options.together(
+    click.option(
+        "--episodes",
+        multiple=True,
+        callback=options.episodes,
+        metavar="E,E,...|@FILE",
+        help="Episodes that it must be able to continue; @FILE holds one per line. Default: everything capturable.",
+    ),
+    options.duration("--prepare-timeout", "30s", "How long to wait for boundaries."),
+    options.duration("--gate-lease", "60s", "After this silence gates open by themselves."),
+    options.duration("--export-lease", "10m", "After this silence frozen state is dropped."),
+    options.choice(
+        "--on-not-ready",
+        OnNotReady,
+        OnNotReady.ABORT,
+        "At the deadline: abort, or hold the gates closed; the same command again goes on waiting.",
+    ),
+    options.choice("--resume", ResumePolicy, ResumePolicy.AFTER_SNAPSHOT, "When gates open again."),
+    click.option("--full", is_flag=True, help="Export every session, whether it changed or not."),
+    click.option(
+        "--label",
+        "labels",
+        multiple=True,
+        callback=options.labels,
+        metavar="KEY=VALUE",
+        help="A label; may be repeated.",
+    ),
+    click.option(
+        "--controller-state",
+        type=click.File("rb"),
+        callback=options.content,
+        help="Opaque state to keep beside it, at most 1 MiB.",
+    ),
+)
+RESTORE_OPTIONS = options.together(
+    click.option("--restore-id", help="Names this restore, so that a retry joins it. Default: a new one."),
+    click.option(
+        "--episodes",
+        multiple=True,
+        callback=options.episodes,
+        metavar="E,E,...|@FILE",
+        help="Episodes as the checkpoint names them. Default: all of them.",
+    ),
+    options.choice(
+        "--on-unloadable",
+        OnUnloadable,
+        OnUnloadable.FAIL,
+        "When a participant cannot load an episode: fail, or let it restart from its input.",
+    ),
+)
+
+
+@click.group()
+def checkpoint() -> None:
+    """Take checkpoints, look at them, end them, restore from them."""
+
+
+@checkpoint.command()
+@click.argument("checkpoint_id", metavar="[ID]", required=False)
+@CREATE_OPTIONS
+@shared_options
+@pass_session
+def create(session: Session, /, checkpoint_id: str | None, **given: Any) -> int:
+    """Take one checkpoint and wait until it is published.
+
+    Without ID a new one is made up. Interrupting ends only the waiting: the same command with the same ID joins again.
+
+    Example: gymckpt checkpoint create step-120 --label step=120
+    """
+    arguments = CheckpointArguments(checkpoint_id or _fresh_id(), **given)
+    with session.out.progress(f"checkpoint {arguments.checkpoint_id}") as step:
+        end = session.call(lambda client: follow.checkpoint(client.create_checkpoint(arguments), step))
+    session.out.answer(progress_shape(end), *checkpoint_lines(end.checkpoint, end.waiting_for))
+    return Exit.HELD if end.checkpoint.stage is Stage.HELD else Exit.OK
+
+
+@checkpoint.command("list")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="The newest so many.")
+@shared_options
+@pass_session
+def list_(session: Session, limit: int) -> None:
+    """List checkpoints, newest first.
+
+    Example: gymckpt checkpoint list --limit 5
+    """
+    found = session.call(lambda client: _newest(client, limit))
+    rows = [
+        (c.checkpoint_id, c.stage.name, f"{c.epoch}.{c.sequence}", _when(c.unix_millis), c.episodes, c.restarts, c.lost,
+         " ".join(f"{key}={value}" for key, value in sorted(c.labels.items())) or c.why_aborted)
+        for c in found
+    ]  # fmt: skip
+    columns = ("CHECKPOINT", "STAGE", "EPOCH.SEQ", "TAKEN (UTC)", "EPISODES", "RESTARTS", "LOST", "LABELS")
+    session.out.answer({"checkpoints": [checkpoint_shape(c) for c in found]}, table(columns, rows))
+
+
+@checkpoint.command()
+@click.argument("checkpoint_id", metavar="[ID]", default="latest")
+@click.option("--controller-state", type=click.File("wb"), help="Write the controller's opaque state to this file.")
+@shared_options
+@pass_session
+def show(session: Session, checkpoint_id: str, controller_state: BinaryIO | None) -> None:
+    """Show one checkpoint with its episodes; `latest` is the newest published one.
+
+    Example: gymckpt checkpoint show latest --json
+    """
+    pages = session.call(lambda client: _pages(client, checkpoint_id))
+    if controller_state is not None:
+        controller_state.write(pages[0].controller_state)
+    session.out.answer(page_shape(pages), *page_lines(pages))
+
+
+@checkpoint.command()
+@click.argument("checkpoint_id", metavar="[ID]", default="latest")
+@RESTORE_OPTIONS
+@shared_options
+@pass_session
+def restore(session: Session, /, checkpoint_id: str, restore_id: str | None, **given: Any) -> None:
+    """Restore episodes as new attempts, all or nothing; start their replacements only after this succeeded.
+
+    Example: gymckpt checkpoint restore latest --on-unloadable restart
+    """
+    arguments = RestoreArguments(restore_id or _fresh_id(), checkpoint_id, **given)
+    with session.out.progress(f"restore {arguments.restore_id}") as step:
+        end = session.call(lambda client: follow.restore(client.restore_checkpoint(arguments), step))
+    session.out.answer(restore_shape(end, arguments.restore_id), *restore_lines(end, arguments.restore_id))
+
+
+@checkpoint.command()
+@click.argument("checkpoint_id", metavar="ID")
+@click.option("--why", default="", help="For people who read the log.")
+@shared_options
+@pass_session
+def abort(session: Session, checkpoint_id: str, why: str) -> int:
+    """End a checkpoint at once and refuse its id for good; exits with 1 when it was published first.
+
+    Example: gymckpt checkpoint abort step-120 --why "wrong weights"
+    """
+    ended = session.call(lambda client: client.abort_checkpoint(checkpoint_id, why))
+    session.out.answer(checkpoint_shape(ended), *checkpoint_lines(ended))
+    return Exit.OK if ended.stage is Stage.ABORTED else Exit.REFUSED
+
+
+@checkpoint.command()
+@click.argument("checkpoint_id", metavar="ID")
+@shared_options
+@pass_session
+def resume(session: Session, checkpoint_id: str) -> None:
+    """Open every gate that a checkpoint holds; its uploads go on.
+
+    Example: gymckpt checkpoint resume step-120
+    """
+    resumed = session.call(lambda client: client.resume_checkpoint(checkpoint_id))
+    session.out.answer(checkpoint_shape(resumed), *checkpoint_lines(resumed))
+
+
+async def _newest(client: CoordinatorClient, limit: int) -> list[Checkpoint]:
+    found: list[Checkpoint] = []
+    token = ""
+    while len(found) < limit:
+        page, token = await client.list_checkpoints(page_size=min(limit - len(found), 1000), page_token=token)
+        found += page
+        if not token:
+            break
+    return found
+
+
+async def _pages(client: CoordinatorClient, checkpoint_id: str) -> list[CheckpointPage]:
+    pages = [await client.get_checkpoint(checkpoint_id)]
+    while token := pages[-1].next_page_token:
+        pages.append(await client.get_checkpoint(pages[0].checkpoint.checkpoint_id, page_token=token))
+    return pages
+
+
+def _fresh_id() -> str:
+    return f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
+def _when(unix_millis: int) -> str:
+    if not unix_millis:
+        return "-"
+    return f"{datetime.datetime.fromtimestamp(unix_millis / 1000, datetime.UTC):%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,86 @@
+"""Exit codes, and what to do after each refusal: the one table that README.md repeats."""
+
+from __future__ import annotations
+
+import enum
+
+from gymckpt import errors
+from gymckpt.errors import GymckptError
+
+
+class Exit(enum.IntEnum):
+    """How a command ended."""
+
+    OK = 0
+    REFUSED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    DAMAGED = 4
+    HELD = 5
+    INTERRUPTED = 130
+
+
+MEANINGS: dict[Exit, str] = {
+    Exit.OK: "done",
+    Exit.REFUSED: "the protocol refused, or the round failed; every gate is open again unless the message says otherwise",
+    Exit.USAGE: "wrong usage, an invalid field, or the extra [cli] is not installed; nothing was changed",
+    Exit.UNREACHABLE: "the coordinator or the store could not be reached; what was asked may or may not have happened",
+    Exit.DAMAGED: "the store holds damaged data, or lacks data that a checkpoint needs",
+    Exit.HELD: "not ready by the deadline with --on-not-ready hold; gates stay closed until the gate lease ends",
+    Exit.INTERRUPTED: "interrupted; only the waiting ended, a round goes on",
+}
+
+# A class counts for its subclasses; the first match decides.
+_CODES: tuple[tuple[type[GymckptError], Exit], ...] = (
+    (errors.InvalidField, Exit.USAGE),
+    (errors.NotImplementedHere, Exit.USAGE),
+    (errors.TransportFailed, Exit.UNREACHABLE),
+    (errors.StoreUnavailable, Exit.UNREACHABLE),
+    (errors.DeadlineExceeded, Exit.UNREACHABLE),
+    (errors.DamagedBlob, Exit.DAMAGED),
+    (errors.BlobNotFound, Exit.DAMAGED),
+    (errors.MissingBlobs, Exit.DAMAGED),
+    (GymckptError, Exit.REFUSED),
+)
+
+_NEXT: tuple[tuple[type[GymckptError], str], ...] = (
+    (errors.InvalidField, "correct the option that the message names; `--help` tells its form"),
+    (errors.StaleEpoch, "a newer coordinator took over: point --coordinator at it"),
+    (errors.StaleCheckpoint, "take a new checkpoint under a new id"),
+    (errors.Conflict, "another round is under way: try again shortly, or look at `gymckpt checkpoint list`"),
+    (errors.ArgumentConflict, "use a new id, or repeat the first request exactly"),
+    (
+        errors.InvalidPhase,
+        "look at `gymckpt checkpoint show ID`; `gymckpt checkpoint abort ID` is possible at any stage",
+    ),
+    (
+        errors.NotReady,
+        "see `gymckpt participants --blockers`, then try again under a new id, perhaps with a longer --prepare-timeout",
+    ),
+    (errors.RestartInScope, "leave those episodes out of --episodes"),
+    (errors.MemberMissing, "start what is missing; `gymckpt participants` shows who is here"),
+    (errors.UnloadableState, "restore with --on-unloadable restart, or start the server that wrote the state"),
+    (errors.RestoreAborted, "nothing of it can run; repeat under a new restore id, or start those rollouts from input"),
+    (errors.RoundFailed, "every gate is open again: take a new checkpoint under a new id"),
+    (errors.CheckpointNotFound, "`gymckpt checkpoint list` shows what there is"),
+    (errors.StoreFull, "free space on the store's disk, then try again"),
+    (errors.NotImplementedHere, "do not try again: this release does not have it"),
+    (errors.StoreUnavailable, "look at the log of `gymckpt serve`, then try again"),
+    (errors.DeadlineExceeded, "nothing changed: try again"),
+    (errors.DamagedBlob, "run `gymckpt store verify` and restore another checkpoint"),
+    (errors.BlobNotFound, "run `gymckpt store verify` and restore another checkpoint"),
+    (
+        errors.TransportFailed,
+        "see that `gymckpt serve` runs and that --coordinator (or GYMCKPT_COORDINATOR) names its address",
+    ),
+)
+
+
+def exit_code(error: GymckptError) -> Exit:
+    """How a command ends after this error."""
+    return next(code for kind, code in _CODES if isinstance(error, kind))
+
+
+def next_step(error: GymckptError) -> str:
+    """What to do next; empty where the message says it all."""
+    return next((advice for kind, advice in _NEXT if isinstance(error, kind)), "")

@@ -1,0 +1,86 @@
+"""Where answers, progress and errors go: answers to standard output, everything else to standard error."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from gymckpt.cli.exits import next_step
+from gymckpt.cli.shapes import error_shape
+from gymckpt.errors import GymckptError
+
+PIPE_WIDTH = 4000  # columns where nobody looks: rows are never folded there
+
+
+@dataclass(slots=True)
+class Output:
+    """How one command speaks. With `as_json` an answer is one JSON document on one line, and an error is one too, on standard error."""
+
+    as_json: bool = False
+
+    def answer(self, shape: Mapping[str, Any], *human: str | Table) -> None:
+        """Prints the answer in the form that was asked for."""
+        if self.as_json:
+            print(json.dumps(shape), flush=True)
+            return
+        console = _console(sys.stdout)
+        for part in human:
+            console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
+
+    def fail(self, error: GymckptError) -> None:
+        """Prints an error and what to do next."""
+        advice = next_step(error)
+        if self.as_json:
+            print(json.dumps(error_shape(error, advice)), file=sys.stderr, flush=True)
+            return
+        print(f"error: {error.message} [{error.reason}]", file=sys.stderr)
+        if error.retry_after is not None:
+            print(f"retry: after {error.retry_after:g} s", file=sys.stderr)
+        if advice:
+            print(f"next: {advice}", file=sys.stderr, flush=True)
+
+    @contextlib.contextmanager
+    def progress(self, text: str) -> Iterator[Step]:
+        """A live line on standard error when that is a terminal; nothing otherwise."""
+        console = _console(sys.stderr)
+        if not console.is_terminal:
+            yield Step(None)
+            return
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), TimeElapsedColumn())
+        with Progress(*columns, console=console, transient=True) as bar:
+            bar.add_task(text, total=None)
+            yield Step(bar)
+
+
+@dataclass(slots=True)
+class Step:
+    """The one line of progress; without a terminal it shows nothing."""
+
+    bar: Progress | None
+
+    def show(self, text: str, finished: int = 0, total: int = 0) -> None:
+        """What is going on, and how far it is; a total of 0 is unknown."""
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], description=text, completed=finished, total=total or None)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
+    """Rows under headings."""
+    made = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        made.add_row(*(Text(str(cell)) for cell in row))
+    return made
+
+
+def _console(stream: Any) -> Console:
+    console = Console(file=stream)
+    return console if console.is_terminal else Console(file=stream, width=PIPE_WIDTH)

@@ -1,0 +1,59 @@
+"""How errors end a command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gymckpt import errors
+from gymckpt.cli.exits import MEANINGS, Exit, exit_code, next_step
+from gymckpt.errors import GymckptError
+
+README = Path(__file__).resolve().parents[3] / "gymckpt/cli/README.md"
+
+
+def every_error() -> Iterator[GymckptError]:
+    """One of each class that may be raised."""
+    for kind in vars(errors).values():
+        if isinstance(kind, type) and issubclass(kind, GymckptError) and kind.reason:
+            yield kind("what happened", details={"offset": "0"})
+
+
+@pytest.mark.parametrize("error", list(every_error()), ids=lambda error: type(error).__name__)
+def test_no_error_ends_a_command_as_if_it_had_succeeded(error: GymckptError) -> None:
+    assert exit_code(error) in set(Exit) - {Exit.OK, Exit.HELD, Exit.INTERRUPTED}
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.InvalidField("x", field="y"), Exit.USAGE),
+        (errors.NotReady("x"), Exit.REFUSED),
+        (errors.CheckpointAborted("x"), Exit.REFUSED),
+        (errors.CheckpointNotFound("x"), Exit.REFUSED),
+        (errors.ParticipantLost("x"), Exit.REFUSED),
+        (errors.StoreFull("x"), Exit.REFUSED),
+        (errors.TransportFailed("x"), Exit.UNREACHABLE),
+        (errors.StoreUnavailable("x"), Exit.UNREACHABLE),
+        (errors.DamagedBlob("x"), Exit.DAMAGED),
+        (errors.BlobNotFound("x"), Exit.DAMAGED),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, GymckptError) else value.name,
+)
+def test_the_exit_code_tells_whose_move_it_is(error: GymckptError, code: Exit) -> None:
+    assert exit_code(error) is code
+
+
+@pytest.mark.parametrize(
+    "error", [errors.NotReady("x"), errors.Conflict("x"), errors.MemberMissing("x"), errors.TransportFailed("x")]
+)
+def test_a_refusal_that_a_person_can_act_on_says_how(error: GymckptError) -> None:
+    assert next_step(error)
+
+
+def test_the_table_in_the_readme_is_the_table_of_the_code() -> None:
+    rows = re.findall(r"^\| (\d+) \| ([A-Z]+) \| (.+) \|$", README.read_text(), re.MULTILINE)
+    assert rows == [(str(int(code)), code.name, MEANINGS[code]) for code in Exit]
