@@ -3,6 +3,7 @@
 from gymckpt.store.backend import Backend
 from gymckpt.store.client import StoreClient
 from gymckpt.store.closure import Closure, closure_of
+from gymckpt.store.contents import Contents, contents_of, parts_of
 from gymckpt.store.interface import ArtifactStore, Damage, NameEntry, ScrubProgress, StoreInfo
 from gymckpt.store.local import LocalStore
 from gymckpt.store.memory import MemoryStore
@@ -12,6 +13,7 @@ __all__ = [
     "ArtifactStore",
     "Backend",
     "Closure",
+    "Contents",
     "Damage",
     "LocalStore",
     "MemoryStore",
@@ -21,5 +23,7 @@ __all__ = [
     "StoreInfo",
     "StoreServicer",
     "closure_of",
+    "contents_of",
+    "parts_of",
     "serve_store",
 ]

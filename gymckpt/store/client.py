@@ -213,26 +213,27 @@ class _Writing:
 async def _whole_blobs(responses: AsyncIterator[Any], wanted: Sequence[Digest]) -> AsyncIterator[bytes]:
     """The blobs of an answer to Read in the order wanted, verified. Raises DamagedFrame."""
     waiting = iter(wanted)
-    digest, content = None, bytearray()
+    digest, arrived, received = None, list[bytes](), 0
     async for response in responses:
         if response.WhichOneof("item") == "batch":
             for blob in _split(response.batch):
                 yield _verified(next(waiting), blob)
         elif response.WhichOneof("item") == "begin":
-            digest, content = next(waiting), bytearray()
+            digest, arrived, received = next(waiting), [], 0
         elif digest is not None:
-            content += _verified_frame(digest, response.frame, len(content))
-            if len(content) == digest.size:
-                yield _verified(digest, bytes(content))
+            arrived.append(_verified_frame(digest, response.frame, received))
+            received += len(arrived[-1])
+            if received == digest.size:
+                yield _verified(digest, b"".join(arrived))
     left = next(waiting, None)
     if left is not None:
         raise StoreUnavailable(f"the store ended its answer before blob {left}; retry")
 
 
 def _split(batch: pb.Batch) -> Iterator[bytes]:
-    at = 0
+    data, at = batch.data, 0  # each look at the field copies it
     for size in batch.sizes:
-        yield batch.data[at : at + size]
+        yield data[at : at + size]
         at += size
 
 
@@ -245,12 +246,13 @@ def _verified(digest: Digest, content: bytes) -> bytes:
 
 
 def _verified_frame(digest: Digest, frame: pb.Frame, expected: int) -> bytes:
-    if frame.offset != expected or hash_of(frame.data) != frame.blake3 or len(frame.data) > FRAME:
+    content = frame.data
+    if frame.offset != expected or hash_of(content) != frame.blake3 or len(content) > FRAME:
         raise DamagedFrame(
             f"a frame of {digest} at {frame.offset} does not match its digest, or is not the one at {expected}; read again",
             details={"digest": str(digest), "offset": str(expected)},
         )
-    return frame.data
+    return content
 
 
 def _check_end(digest: Digest, offset: int, end: int) -> None:

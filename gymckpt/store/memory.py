@@ -23,7 +23,7 @@ class MemoryStore(Backend):
         super().__init__()
         self._blobs: dict[Digest, bytes] = {}
         self._quarantined: dict[Digest, bytes] = {}
-        self._partial: dict[Digest, bytearray] = {}
+        self._partial: dict[Digest, list[bytes]] = {}
         self._names: dict[str, bytes] = {}
         self._writing: dict[Digest, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -41,14 +41,14 @@ class MemoryStore(Backend):
             if digest in self._blobs:
                 yield _MemoryUpload(self, digest, digest.size)
             else:
-                yield _MemoryUpload(self, digest, len(self._partial.setdefault(digest, bytearray())))
+                yield _MemoryUpload(self, digest, sum(map(len, self._partial.setdefault(digest, []))))
 
     def add_frame(self, digest: Digest, content: bytes) -> None:
-        self._partial[digest] += content
+        self._partial[digest].append(content)
 
     def finish_upload(self, digest: Digest) -> None:
         """Raises DamagedFrame when the frames together are another blob."""
-        content = bytes(self._partial.pop(digest))
+        content = b"".join(self._partial.pop(digest))
         if digest_of(content) != digest:
             raise DamagedFrame(
                 f"the frames of {digest} make {digest_of(content)}; send the blob again",

@@ -181,10 +181,11 @@ def _durable(upload: Upload, *, complete: bool) -> pb.WriteResponse:
 def _blobs_of(batch: pb.Batch) -> list[tuple[Digest, bytes]]:
     """The blobs of a batch with their digests. Raises InvalidField, and DamagedFrame for content that is another's."""
     codec.size(batch.sizes, "batch.sizes", least=1, most=BATCH_ENTRIES)
-    codec.size(batch.data, "batch.data", most=FRAME)
-    if sum(batch.sizes) != len(batch.data):
+    data = batch.data  # each look at the field copies it
+    codec.size(data, "batch.data", most=FRAME)
+    if sum(batch.sizes) != len(data):
         raise InvalidField(
-            f"batch.sizes must sum to the {len(batch.data)} bytes of batch.data, got {sum(batch.sizes)}",
+            f"batch.sizes must sum to the {len(data)} bytes of batch.data, got {sum(batch.sizes)}",
             field="batch.sizes",
         )
     blobs: list[tuple[Digest, bytes]] = []
@@ -192,7 +193,7 @@ def _blobs_of(batch: pb.Batch) -> list[tuple[Digest, bytes]]:
     for blake3, size in zip(
         codec.split_digests(batch.blake3, len(batch.sizes), "batch.blake3"), batch.sizes, strict=True
     ):
-        content = batch.data[at : at + size]
+        content = data[at : at + size]
         if hash_of(content) != blake3:
             raise DamagedFrame(
                 f"blob {len(blobs)} of the batch has digest {digest_of(content)}, not {blake3.hex()}; send it again",

@@ -236,7 +236,7 @@ async def beside(tmp_path: Path) -> AsyncIterator[tuple[LocalStore, MemoryStore]
 
 
 @given(name=st.lists(st.sampled_from(["..", ".", "", "a", "b.c", "members"]) | SEGMENT, max_size=9).map("/".join))
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_whatever_the_name_nothing_leaves_the_store(
     beside: tuple[LocalStore, MemoryStore], tmp_path: Path, name: str
 ) -> None:
