@@ -16,6 +16,8 @@ from gymckpt.coordinator.values import (
     Settings,
 )
 from gymckpt.core.arguments import CheckpointArguments, OnNotReady, OnUnloadable, RestoreArguments, ResumePolicy
+from gymckpt.core.kinds import Fate
+from gymckpt.core.manifest import RestoreTarget
 from gymckpt.core.standing import Stage
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "CheckpointProgress",
     "CoordinatorClient",
     "CoordinatorServer",
+    "Fate",
     "Faults",
     "MemberReport",
     "MemberStatus",
@@ -36,6 +39,7 @@ __all__ = [
     "RestoreArguments",
     "RestoreProgress",
     "RestoreStage",
+    "RestoreTarget",
     "ResumePolicy",
     "Settings",
     "Stage",

@@ -20,14 +20,14 @@ class Order:
     deadline: float | None
 
 
-def prepares(standings: Sequence[Standing], prepare: Prepare, deadline: float) -> Iterator[Order]:
+def prepares(standings: Sequence[Standing], prepare: Prepare, until: float, patience: float) -> Iterator[Order]:
     """Kind after kind: the next one only when all before are closed."""
     for kinds in PREPARE_ORDER:
         group = of_kinds(standings, kinds)
         for standing in group:
             if standing.gate is Gate.UNTOUCHED:
-                standing.gate = Gate.CLOSING
-                yield Order(standing.info.boot_id, prepare, deadline)
+                standing.gate, standing.asked_until = Gate.CLOSING, until
+                yield Order(standing.info.boot_id, prepare, until + patience)
         if any(standing.gate is not Gate.CLOSED for standing in group):
             return
 

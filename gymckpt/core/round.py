@@ -94,7 +94,8 @@ class CheckpointRound:
         found: list[Order] = []
         if self.stage is Stage.PREPARING:
             timeout = max(self._prepare_deadline - now, 0.001)
-            found.extend(orders.prepares(everyone, Prepare(timeout, self.gate_lease), deadline + timeout))
+            prepare = Prepare(timeout, self.gate_lease)
+            found.extend(orders.prepares(everyone, prepare, self._prepare_deadline, self.patience))
             if found and self.times.first_closing is None:
                 self.times.first_closing = now
         elif self.stage is Stage.FREEZING:
@@ -167,7 +168,7 @@ class CheckpointRound:
         standing, result = self.standings[boot_id], answer.result
         standing.heard = now
         if isinstance(transition, Prepare) and isinstance(result, Prepared):
-            self._prepared(standing, transition, answer.gate, result, now)
+            self._prepared(standing, answer.gate, result, now)
         elif isinstance(result, SnapshotTaken) and standing.export is Export.FREEZING:
             standing.export = Export.FROZEN
             self._frozen(now)
@@ -268,6 +269,7 @@ class CheckpointRound:
             self.stage = Stage.PREPARING
             self._gate_end = None
             self._prepare_deadline = now + self.arguments.prepare_timeout
+            self._renew_at = now  # those that closed long ago wait on, too
             for standing in self.standings.values():
                 if standing.gate is Gate.NOT_READY:
                     standing.gate = Gate.UNTOUCHED
@@ -295,14 +297,14 @@ class CheckpointRound:
 
     # --- how ---
 
-    def _prepared(self, standing: Standing, sent: Prepare, gate: GateState, result: Prepared, now: float) -> None:
+    def _prepared(self, standing: Standing, gate: GateState, result: Prepared, now: float) -> None:
         if standing.gate is not Gate.CLOSING:
             return
         standing.report = result.report
         if gate is GateState.OPEN:
             self.fail(reopened_too_soon(standing))
         elif gate is GateState.CLOSING:
-            self._late(standing, sent, now)
+            self._late(standing, now)
         else:
             standing.gate, standing.closing = Gate.CLOSED, result.closing
             refusal = restart_in_scope(standing, self._scope, result.report)
@@ -312,9 +314,9 @@ class CheckpointRound:
                 self.times.last_closed = now
                 self.stage = Stage.FREEZING
 
-    def _late(self, standing: Standing, sent: Prepare, now: float) -> None:
-        """Not ready in time. An answer to a wait that was prolonged since is asked again."""
-        if self.stage is Stage.PREPARING and self._prepare_deadline - now > sent.timeout / 2:
+    def _late(self, standing: Standing, now: float) -> None:
+        """Not ready in time; one whose wait was prolonged meanwhile is asked again."""
+        if self.stage is Stage.PREPARING and standing.asked_until < self._prepare_deadline:
             standing.gate = Gate.UNTOUCHED
             return
         standing.gate = Gate.NOT_READY

@@ -64,6 +64,7 @@ class Standing:
     gate: Gate = Gate.UNTOUCHED
     export: Export = Export.NONE
     news: News = News.UNTOLD
+    asked_until: float = 0.0  # the deadline of the prepare that it was sent
     closing: int = 0
     report: Report | None = None
     uploaded: Uploaded | None = None

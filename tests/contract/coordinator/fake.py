@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from gymckpt.core import transitions as steps
 from gymckpt.core.ids import Digest, Episode, Fence, ParticipantId
 from gymckpt.core.kinds import Capture, ExportState, GateState, Kind
 from gymckpt.core.manifest import EpisodeRecord, ParticipantInfo, ParticipantManifest
@@ -41,7 +42,6 @@ from gymckpt.core.transitions import (
     Retired,
     Snapshot,
     SnapshotTaken,
-    Transition,
     Upload,
     Uploaded,
 )
@@ -70,7 +70,7 @@ class FakeParticipant(ParticipantServiceServicer):
 
     service_name = "gymckpt.v1.ParticipantService"
 
-    def __init__(self, kind: Kind, name: str, store: ArtifactStore, log: list[tuple[str, Transition]]) -> None:
+    def __init__(self, kind: Kind, name: str, store: ArtifactStore, log: list[tuple[str, steps.Transition]]) -> None:
         self.id = ParticipantId(kind, name)
         self.boot_id = secrets.token_hex(16)
         self.store = store
@@ -113,7 +113,7 @@ class FakeParticipant(ParticipantServiceServicer):
         return ParticipantInfo(self.id, "0", self.boot_id, address, Capture.EXPORTED)
 
     @property
-    def told(self) -> list[Transition]:
+    def told(self) -> list[steps.Transition]:
         return [transition for name, transition in self.log if name == str(self.id)]
 
     @property
@@ -227,7 +227,7 @@ class FakeParticipant(ParticipantServiceServicer):
             {"sessions": len(self.sessions)},
         )
 
-    async def _carry_out(self, fence: Fence, step: Transition) -> Result:  # noqa: C901 - a table of small steps
+    async def _carry_out(self, fence: Fence, step: steps.Transition) -> Result:  # noqa: C901 - a table of small steps
         match step:
             case Prepare():
                 return await self._prepare(fence, step)
