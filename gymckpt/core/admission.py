@@ -65,10 +65,11 @@ class Running:
 
 
 class InFlight:
-    """Calls that are running, counted; only those that block a cut are blockers."""
+    """Calls that are running, counted, and found by rollout without a scan; only those that block a cut are blockers."""
 
     def __init__(self) -> None:
         self._running: dict[int, Running] = {}
+        self._by_rollout: dict[str, dict[int, Running]] = {}
         self._next = 0
         self.blocking = 0
 
@@ -79,19 +80,23 @@ class InFlight:
         """Counts a call; returns its ticket."""
         self._next += 1
         self._running[self._next] = running
+        if running.episode is not None:
+            self._by_rollout.setdefault(running.episode.rollout_id, {})[self._next] = running
         self.blocking += running.blocks
         return self._next
 
     def leave(self, ticket: int) -> None:
         """Uncounts it, once."""
-        self.blocking -= self._running.pop(ticket).blocks
+        running = self._running.pop(ticket)
+        self.blocking -= running.blocks
+        if running.episode is not None:
+            siblings = self._by_rollout[running.episode.rollout_id]
+            del siblings[ticket]
+            if not siblings:
+                del self._by_rollout[running.episode.rollout_id]
 
-    def of_rollout(self, rollout_id: str) -> Iterator[Running]:
-        return (
-            running
-            for running in list(self._running.values())
-            if running.episode is not None and running.episode.rollout_id == rollout_id
-        )
+    def of_rollout(self, rollout_id: str) -> list[Running]:
+        return list(self._by_rollout.get(rollout_id, {}).values())
 
     def blockers(self, now: float) -> Iterator[Blocker]:
         """One blocker for each running call that blocks; ages in seconds at `now`."""

@@ -39,6 +39,8 @@ class Export(Generic[C]):
 
     def check_free(self, fence: Fence, now: float) -> None:
         """Raises Conflict while another round's export is held, StaleCheckpoint when this round's has ended."""
+        if fence.same_round(self.fence):
+            return
         if fence.sequence <= self.ended:
             raise StaleCheckpoint(
                 f"the export of {fence.checkpoint_id!r} has ended here (sequence {fence.sequence}, ended up to {self.ended}); use a new id",
@@ -48,11 +50,11 @@ class Export(Generic[C]):
                     "ended": str(self.ended),
                 },
             )
-        if self.fence is not None and self.fence.checkpoint_id != fence.checkpoint_id:
+        if self.fence is not None:
             raise Conflict(
                 f"the export of {self.fence.checkpoint_id!r} is still {self.state.name}; {fence.checkpoint_id!r} must wait until it is decided",
                 details={"holder": self.fence.checkpoint_id, "checkpoint_id": fence.checkpoint_id},
-                retry_after=min(1.0, self.remaining(now)),
+                retry_after=1.0,
             )
 
     def take(self, fence: Fence, content: C, lease: float, now: float) -> None:
@@ -66,7 +68,7 @@ class Export(Generic[C]):
 
     def of(self, fence: Fence) -> C:
         """This round's cut. Raises StaleCheckpoint when it has ended, InvalidPhase when there is none."""
-        if self.fence is None or self.fence.checkpoint_id != fence.checkpoint_id or self.content is None:
+        if not fence.same_round(self.fence) or self.content is None:
             if fence.sequence <= self.ended:
                 raise StaleCheckpoint(
                     f"the export of {fence.checkpoint_id!r} has ended here; use a new id",
@@ -84,9 +86,9 @@ class Export(Generic[C]):
         self.state = MOVES[self.state, "store"]
 
     def end(self, fence: Fence) -> bool:
-        """Drops this round's export for good. Returns whether there was one."""
+        """Drops this round's export for good. Returns whether there was one; another round's stays."""
         self.ended = max(self.ended, fence.sequence)
-        if self.fence is None or self.fence.sequence > fence.sequence:
+        if not fence.same_round(self.fence):
             return False
         self.state = MOVES[self.state, "end"]
         self.fence, self.content, self._lease_end = None, None, None
@@ -97,10 +99,6 @@ class Export(Generic[C]):
         if self.fence is not None:
             self._lease = lease or self._lease
             self._lease_end = now + self._lease
-
-    def remaining(self, now: float) -> float:
-        """Seconds until the lease ends; 0 without one."""
-        return max(0.0, self._lease_end - now) if self._lease_end is not None else 0.0
 
     def expired(self, now: float) -> bool:
         return self._lease_end is not None and now >= self._lease_end

@@ -32,6 +32,10 @@ class Floors:
         if episode.attempt > self._refused.get(episode.rollout_id, -1):
             self._refused[episode.rollout_id] = episode.attempt
 
+    def refuses(self, episode: Episode) -> bool:
+        """Whether the attempt is retired or replaced."""
+        return episode.attempt <= self._refused.get(episode.rollout_id, -1)
+
     def check(self, episode: Episode) -> None:
         """Raises StaleAttempt for a refused attempt."""
         refused = self._refused.get(episode.rollout_id, -1)

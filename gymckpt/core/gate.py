@@ -58,6 +58,16 @@ class Gate:
 
     def close(self, fence: Fence, lease: float, now: float) -> None:
         """Begins a closing, or goes on with it. Raises StaleCheckpoint, Conflict, InvalidPhase (not started)."""
+        if not fence.same_round(self.fence):
+            self._check_free(fence, now)
+            self.closing += 1
+            self.let_in = 0
+        self.state = MOVES[self.state, "close"]
+        self.fence = fence
+        self._lease = lease
+        self.renew(now)
+
+    def _check_free(self, fence: Fence, now: float) -> None:
         if fence.sequence <= self.ended:
             raise StaleCheckpoint(
                 f"checkpoint {fence.checkpoint_id!r} has ended here (sequence {fence.sequence}, ended up to {self.ended}); use a new id",
@@ -67,21 +77,14 @@ class Gate:
                     "ended": str(self.ended),
                 },
             )
-        if self.fence is not None and self.fence.checkpoint_id != fence.checkpoint_id:
+        if self.fence is not None:
             raise Conflict(
                 f"checkpoint {self.fence.checkpoint_id!r} holds the gate; {fence.checkpoint_id!r} must wait until it ends",
                 details={"holder": self.fence.checkpoint_id, "checkpoint_id": fence.checkpoint_id},
                 retry_after=self.remaining(now),
             )
-        if self.fence is None and self.state is not GateState.OPEN:
+        if self.state is not GateState.OPEN:
             raise InvalidPhase("this process is still starting: its gate was never open; wait until it is a member")
-        if self.fence is None:
-            self.closing += 1
-            self.let_in = 0
-        self.state = MOVES[self.state, "close"]
-        self.fence = fence
-        self._lease = lease
-        self.renew(now)
 
     def settle(self) -> None:
         """Nothing blocks any more. Raises InvalidPhase unless CLOSING (a CLOSED gate stays so)."""
@@ -94,7 +97,9 @@ class Gate:
 
     def confirm(self, fence: Fence, closing: int) -> None:
         """Raises CutVoid or InvalidPhase unless the gate has been CLOSED without a break, and nothing was let in, since that closing settled."""
-        if self.fence is None or self.fence.checkpoint_id != fence.checkpoint_id or closing != self.closing:
+        if not fence.same_round(self.fence) and fence.sequence > self.ended:
+            raise InvalidPhase(f"{fence.checkpoint_id!r} did not close this gate ({self.state.name}); prepare first")
+        if not fence.same_round(self.fence) or closing != self.closing:
             raise CutVoid(
                 f"the gate was reopened since the prepare of {fence.checkpoint_id!r} (closing {closing}, now {self.closing}, {self.state.name})",
                 details={"checkpoint_id": fence.checkpoint_id, "closing": str(closing), "now": str(self.closing)},
@@ -108,9 +113,9 @@ class Gate:
             )
 
     def open(self, fence: Fence) -> bool:
-        """Ends this round's closing; rounds up to it cannot close the gate again. Returns whether the gate was closed by it."""
+        """Ends this round's closing; rounds up to it cannot begin one again. Returns whether this round held the gate; another's hold stays."""
         self.ended = max(self.ended, fence.sequence)
-        if self.fence is None or self.fence.sequence > fence.sequence:
+        if not fence.same_round(self.fence):
             return False
         self.state = MOVES[self.state, "open"]
         self.fence = None

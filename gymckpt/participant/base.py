@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import contextlib
+import itertools
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from gymckpt.core.admission import InFlight
 from gymckpt.core.export import Export
@@ -17,8 +17,8 @@ from gymckpt.core.floors import Floors
 from gymckpt.core.gate import Authority, Gate
 from gymckpt.core.ids import Episode, ParticipantId, check_id
 from gymckpt.core.kinds import Capture, GateState, Kind
-from gymckpt.core.manifest import ParticipantInfo, Touch
-from gymckpt.core.report import Blocker, Report
+from gymckpt.core.manifest import ParticipantInfo
+from gymckpt.core.report import Report
 from gymckpt.core.sessions import Session, SessionTable
 from gymckpt.core.transitions import Answer, Holdings, Request
 from gymckpt.errors import (
@@ -32,6 +32,7 @@ from gymckpt.errors import (
 )
 from gymckpt.participant.call import Call
 from gymckpt.participant.cut import Checkpointing, Cut
+from gymckpt.participant.hooks import Hooks
 from gymckpt.participant.restoring import Restoring
 from gymckpt.participant.retiring import Retiring
 from gymckpt.participant.serving import serve
@@ -42,8 +43,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gymckpt.participant")
 
+R = TypeVar("R")
 
-class Participant(abc.ABC):
+
+class Participant(Hooks):
     """The checkpointable part of one server process.
 
     Until `serving` is entered with a coordinator configured, checkpointing is off: the gate is open and stays so, nothing is exported, no port is bound.
@@ -91,44 +94,7 @@ class Participant(abc.ABC):
         }
         self._readiness = asyncio.Event()
         self._moved = asyncio.Event()
-
-    # What a kind says of itself.
-
-    def blocker_count(self) -> int:
-        """How much work stops a cut right now; O(1)."""
-        return self.in_flight.blocking
-
-    def blockers(self) -> Iterable[Blocker]:
-        """That work; asked only when there is some."""
-        return self.in_flight.blockers(self.clock())
-
-    def restarts(self) -> Mapping[Episode, str]:
-        """Episodes that cannot be captured, and why."""
-        return {}
-
-    def counts(self) -> Mapping[str, int]:
-        """Live things by kind of thing, for people."""
-        return {"sessions": len(self.sessions)}
-
-    def exportable(self, session: Session) -> bool:
-        """Whether the session belongs in a cut taken now."""
-        return not session.pending
-
-    def describe(self, session: Session) -> tuple[str, tuple[Touch, ...]]:
-        """Boundary ("" where none was declared) and touches of the session, at the cut."""
-        return "", ()
-
-    def gate_closing(self) -> None:
-        """The gate has just left OPEN."""
-
-    def gate_opened(self) -> None:
-        """The gate has just become OPEN."""
-
-    def restored(self, session: Session, boundary: str, touches: tuple[Touch, ...]) -> None:
-        """State was installed as pending, with what the checkpoint says of its boundary; nothing may run on it yet. May not fail."""
-
-    def activated(self, session: Session) -> None:
-        """Restored state has just become live."""
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def stop(self, episode: Episode) -> None:
         """Stops all work of this attempt and the ones before it; returns when it has stopped. Called again, waits for the same."""
@@ -242,7 +208,7 @@ class Participant(abc.ABC):
             )
         self.authority.observe(request.fence.epoch)
         name, began = type(request.transition).__name__.lower(), self.clock()
-        outcome = "cancelled"
+        outcome = "failed"
         try:
             result = await self._moves[type(request.transition)](request.fence, request.transition)
             outcome = "ok"
@@ -271,10 +237,15 @@ class Participant(abc.ABC):
             )
         self.authority.observe(epoch)
 
+    def blocking(self) -> int:
+        """How much stops a cut right now: the kind's work, and attempts that are being retired."""
+        return self.blocker_count() + self.retiring.count
+
     def report(self) -> Report:
         """Readiness now."""
-        count = self.blocker_count()
-        return Report.of(self.blockers() if count else (), count, self.restarts(), self.counts())
+        count = self.blocking()
+        blockers = itertools.chain(self.blockers(), self.retiring.blockers(self.clock())) if count else ()
+        return Report.of(blockers, count, self.restarts(), self.counts())
 
     def holdings(self) -> Holdings:
         """What this process holds of rounds under way."""
@@ -291,15 +262,47 @@ class Participant(abc.ABC):
     def tick(self) -> None:
         """Ends the leases that are over."""
         now = self.clock()
-        if self.gate.fence is not None and self.gate.expired(now):
-            log.warning("gate lease of %s ended at %s: the gate opens", self.gate.fence.checkpoint_id, self.id)
-            self.checkpointing.open_gate(self.gate.fence)
+        self.restoring.tick(now)
         if self.export.fence is not None and self.export.expired(now):
             log.warning(
                 "export lease of %s ended at %s: the export is dropped", self.export.fence.checkpoint_id, self.id
             )
             self.checkpointing.drop_export(self.export.fence)
-        self.restoring.tick(now)
+        if self.gate.fence is not None and self.gate.expired(now):
+            log.warning("gate lease of %s ended at %s: the gate opens", self.gate.fence.checkpoint_id, self.id)
+            self.checkpointing.open_gate(self.gate.fence)
+
+    def free(self, session: Session) -> None:
+        """Drops a session and its state; one that is gone already is fine. State whose key a newer session has taken stays."""
+        if self.sessions.get(session.key) is session:
+            if self.state is not None:
+                self.state.discard(session.key)
+            self.sessions.remove(session.key)
+
+    def drop_lost(self) -> None:
+        """Attempts that are refused now are no longer missed."""
+        if self.lost:
+            self.lost = {episode: why for episode, why in self.lost.items() if not self.floors.refuses(episode)}
+
+    def spawn(self, work: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
+        """Runs work that outlives whoever asked for it; `close` ends it."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("%s at %s failed: %r", task.get_name(), self.id, error)
+
+    async def close(self) -> None:
+        """Ends uploads, installs, look-ups and retirements under way."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
     def require_store(self) -> ArtifactStore:
         """The store of a serving participant. Raises InvalidPhase when checkpointing is off."""

@@ -20,6 +20,7 @@ REASON_HEADER = "x-gymckpt-reason"
 VERIFY_HEADER = "x-gymckpt-verify"
 RESTART_HEADER = "x-gymckpt-restart"
 MAX_KEY = 256  # characters of a session key or a request id
+MAX_EPISODE = 137  # characters of the longest id, with the longest attempt
 
 _PREFIX = "/ng-rollout/"
 
@@ -31,7 +32,10 @@ Send = Callable[[Message], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a call says of itself. `route` is the path without NeMo Gym's rollout prefix; `continues` is the controller's word that it continues."""
+    """What a call says of itself. `route` is the path without NeMo Gym's rollout prefix; `continues` is the controller's word that it continues.
+
+    `session_is_new`: the session middleware made the session up for this call, the client has not seen it yet.
+    """
 
     method: str
     route: str
@@ -40,6 +44,7 @@ class Call:
     request_id: str | None = None
     within: Episode | None = None
     continues: bool = False
+    session_is_new: bool = False
 
     @property
     def key(self) -> str | None:
@@ -77,7 +82,8 @@ def identify(scope: Scope) -> Call:
         raise InvalidField(
             f"{EPISODE_HEADER} says {episode}, the path prefix says {prefixed}; send one of them", field=EPISODE_HEADER
         )
-    session = headers.get(SESSION_HEADER) or (scope.get("session") or {}).get("session_id")
+    named = headers.get(SESSION_HEADER)
+    session = named or (scope.get("session") or {}).get("session_id")
     continues = headers.get(CONTINUE_HEADER, "0")
     if continues not in ("0", "1"):
         raise InvalidField(f"{CONTINUE_HEADER} must be 1 or 0, got {continues!r}", field=CONTINUE_HEADER)
@@ -89,32 +95,48 @@ def identify(scope: Scope) -> Call:
         request_id=_key(headers.get(REQUEST_ID_HEADER), REQUEST_ID_HEADER),
         within=_episode(headers, WITHIN_HEADER),
         continues=continues == "1",
+        session_is_new=named is None
+        and session is not None
+        and not any(name == b"cookie" for name, _ in scope["headers"]),
     )
 
 
 def _headers(scope: Scope) -> Mapping[str, str]:
-    return {
-        name.decode("latin-1"): value.decode("latin-1")
-        for name, value in scope["headers"]
-        if name.startswith(b"x-gymckpt-")
-    }
+    """Our headers. Raises InvalidField for one that comes twice with two values."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        if name.startswith(b"x-gymckpt-"):
+            key, text = name.decode("latin-1"), value.decode("latin-1")
+            if found.setdefault(key, text) != text:
+                raise InvalidField(f"{key} says both {found[key][:80]!r} and {text[:80]!r}; send it once", field=key)
+    return found
 
 
 def _split_prefix(path: str) -> tuple[Episode | None, str]:
     if not path.startswith(_PREFIX):
         return None, path
     text, slash, rest = path[len(_PREFIX) :].partition("/")
-    return Episode.parse(check_id(text, "path prefix", longest=136)), slash + rest
+    return _parsed(text, "path prefix"), slash + rest
 
 
 def _episode(headers: Mapping[str, str], name: str) -> Episode | None:
     text = headers.get(name)
-    return Episode.parse(check_id(text, name, longest=136)) if text is not None else None
+    return _parsed(text, name) if text is not None else None
 
 
-def _key(value: str | None, field: str) -> str | None:
+def _parsed(text: str, field: str) -> Episode:
+    """Raises InvalidField naming the header or the prefix, whatever part of the episode is wrong."""
+    try:
+        return Episode.parse(check_id(text, field, longest=MAX_EPISODE))
+    except InvalidField as error:
+        raise InvalidField(f"{field} is not an episode: {error.message}", field=field) from error
+
+
+def _key(value: Any, field: str) -> str | None:
     if value is None:
         return None
+    if not isinstance(value, str):
+        raise InvalidField(f"{field} must be text, got {type(value).__name__}", field=field)
     if not 1 <= len(value) <= MAX_KEY:
         raise InvalidField(f"{field} must have 1 to {MAX_KEY} characters, got {len(value)}", field=field)
     return value

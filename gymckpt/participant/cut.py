@@ -37,8 +37,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FrozenSession:
-    """One session as it was at the cut: frozen state, or the digest of what was published before when nothing changed since."""
+    """One session as it was at the cut: frozen state, or the digest of what was published before when nothing changed since.
 
+    `session` is the live one, told by identity: one that took its key later is another.
+    """
+
+    session: Session
     episode: Episode
     key: str
     revision: int
@@ -46,6 +50,7 @@ class FrozenSession:
     boundary: str
     touches: tuple[Touch, ...]
     receipts: tuple[Receipt, ...]
+    stateful: bool
     frozen: Any
     reused: Digest | None
 
@@ -68,7 +73,7 @@ class Checkpointing:
 
     def __init__(self, participant: Participant) -> None:
         self._p = participant
-        self._prepared: tuple[Fence, Prepared] | None = None
+        self._prepared: Prepared | None = None  # the answer of the present closing, once it has settled
 
     def moves(self) -> dict[type, Callable[..., Any]]:
         return {
@@ -89,15 +94,15 @@ class Checkpointing:
         p.gate.close(fence, prepare.gate_lease, began)
         if was_open:
             self._closing(fence)
-        while (left := began + prepare.timeout - p.clock()) > 0 or p.blocker_count() == 0:
-            if not fence.same_round(p.gate.fence):
-                return Prepared(p.report(), 0)
-            if p.gate.state is GateState.CLOSED and self._prepared is not None and fence.same_round(self._prepared[0]):
-                return self._prepared[1]
-            if p.blocker_count() == 0:
+        while fence.same_round(p.gate.fence):
+            if self._prepared is None and p.blocking() == 0:
                 p.gate.settle()
-                self._prepared = (fence, Prepared(p.report(), p.gate.closing))
-                return self._prepared[1]
+                self._prepared = Prepared(p.report(), p.gate.closing)
+            if self._prepared is not None:
+                return self._prepared
+            left = began + prepare.timeout - p.clock()
+            if left <= 0:
+                break
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await p.readiness_changed()
@@ -117,10 +122,8 @@ class Checkpointing:
             return p.export.content.taken
         p.export.check_free(fence, p.clock())
         p.gate.confirm(fence, snapshot.closing)
-        if p.blocker_count():
-            raise CutVoid(
-                f"{p.id} is no longer ready: {p.blocker_count()} blockers, first {list(p.report().blockers)[:1]}"
-            )
+        if p.blocking():
+            raise CutVoid(f"{p.id} is no longer ready: {p.blocking()} blockers, first {p.report().blockers[0]}")
         cut = take_cut(p, fence, snapshot)
         p.export.take(fence, cut, snapshot.export_lease, p.clock())
         p.gate.renew(p.clock())
@@ -134,7 +137,7 @@ class Checkpointing:
         cut = p.export.of(fence)
         p.export.renew(p.clock())
         if cut.upload is None or (cut.upload.done() and (cut.upload.cancelled() or cut.upload.exception() is not None)):
-            cut.upload = asyncio.create_task(store_cut(p, cut), name=f"upload {cut.checkpoint_id}")
+            cut.upload = p.spawn(store_cut(p, cut), f"upload of {cut.checkpoint_id}")
         await asyncio.wait({cut.upload})
         if cut.upload.cancelled():
             raise CheckpointAborted(f"the export of {cut.checkpoint_id!r} at {p.id} was dropped while it was uploaded")
@@ -157,7 +160,8 @@ class Checkpointing:
 
     async def renew(self, fence: Fence, renew: Renew) -> Renewed:
         p, now = self._p, self._p.clock()
-        if not (fence.same_round(p.gate.fence) or fence.same_round(p.export.fence)):
+        restoring = p.restoring.renew(fence)
+        if not (restoring or fence.same_round(p.gate.fence) or fence.same_round(p.export.fence)):
             raise InvalidPhase(f"{p.id} holds nothing of {fence.checkpoint_id!r}; its lease cannot be renewed")
         if fence.same_round(p.gate.fence):
             p.gate.renew(now, renew.gate_lease)
@@ -166,11 +170,14 @@ class Checkpointing:
         return Renewed()
 
     def open_gate(self, fence: Fence) -> bool:
-        """Ends this round's hold on the gate; returns whether it had one."""
+        """Ends this round's hold on the gate; returns whether it had one. Whoever is held goes on, also when the kind fails."""
         opened = self._p.gate.open(fence)
         if opened:
-            self._p.gate_opened()
-            self._p.moved()
+            self._prepared = None
+            try:
+                self._p.gate_opened()
+            finally:
+                self._p.moved()
         return opened
 
     def drop_export(self, fence: Fence) -> bool:
@@ -186,14 +193,19 @@ def take_cut(p: Participant, fence: Fence, snapshot: Snapshot) -> Cut:
     began = p.clock()
     restarts = p.restarts()
     scope = None if snapshot.scope is None else set(snapshot.scope)
-    for episode in restarts.keys() & (scope or set()):
-        raise RestartInScope(f"{episode} cannot be captured by {p.id} ({restarts[episode]}); leave it out of the scope")
+    refused = sorted(restarts.keys() & (scope or set()))
+    if refused:
+        raise RestartInScope(
+            f"{refused[0]} cannot be captured by {p.id} ({restarts[refused[0]]}); leave {len(refused)} episodes out of the scope",
+            details={"episodes": ",".join(map(str, refused))},
+        )
     frozen: list[FrozenSession] = []
     failed: dict[Episode, str] = {}
     for session in p.sessions:
         if (
             session.episode in restarts
             or (scope is not None and session.episode not in scope)
+            or p.floors.refuses(session.episode)
             or not p.exportable(session)
         ):
             continue
@@ -212,8 +224,9 @@ def _freeze(p: Participant, session: Session, base: str) -> FrozenSession:
     unchanged = (
         exported is not None and base != "" and exported.checkpoint_id == base and exported.revision == session.revision
     )
-    stateful = p.state is not None and p.capture is Capture.EXPORTED
+    state = p.state if p.capture is Capture.EXPORTED else None
     return FrozenSession(
+        session,
         session.episode,
         session.key,
         session.revision,
@@ -221,14 +234,16 @@ def _freeze(p: Participant, session: Session, base: str) -> FrozenSession:
         boundary,
         touches,
         tuple(session.receipts.values()),
-        p.state.freeze(session.key) if p.state is not None and stateful and not unchanged else None,
+        state is not None,
+        state.freeze(session.key) if state is not None and not unchanged else None,
         exported.state if exported is not None and unchanged else None,
     )
 
 
 def remember(p: Participant, cut: Cut) -> None:
     """The cut is published: sessions that have not changed since need not be sent again with a checkpoint that builds on it."""
-    for record in cut.records:
-        session = p.sessions.get(record.session)
-        if session is not None and session.episode == record.episode and record.state is not None:
-            session.exported = Exported(cut.checkpoint_id, record.revision, record.state)
+    stored = {record.session: record for record in cut.records}
+    for entry in cut.sessions:
+        record = stored.get(entry.key)
+        if record is not None and record.state is not None:
+            entry.session.exported = Exported(cut.checkpoint_id, record.revision, record.state)

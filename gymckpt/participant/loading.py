@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +26,11 @@ GROUP = 64  # sessions whose parts are read in one go
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """One session, ready to be installed; `value` is None where there is no state."""
+    """One session, ready to be installed; `value` counts only where it is `stateful`."""
 
     target: Episode
     record: EpisodeRecord
+    stateful: bool
     value: Any
     receipts: tuple[Receipt, ...]
 
@@ -43,7 +45,7 @@ async def load_targets(
     targets = {target.source: target.target for target in install.targets}
     records = [record for record in await _records(p, store, install.manifest) if record.episode in targets]
     loaded: list[Loaded] = []
-    unloadable: dict[Episode, str] = {}
+    unloadable = {targets[record.episode]: why for record, why in _repeated(p, records)}
     for start in range(0, len(records), GROUP):
         group = records[start : start + GROUP]
         sessions = await _read_sessions(store, group)
@@ -65,6 +67,14 @@ async def _records(p: Participant, store: ArtifactStore, manifest: Digest) -> li
     ours = [entry.manifest for entry in entries if entry.participant.id == p.id]
     manifests = [decode_participant_manifest(data) for data in await store.read(ours)] if ours else []
     return [record for manifest in manifests for record in manifest.records]
+
+
+def _repeated(p: Participant, records: list[EpisodeRecord]) -> Iterator[tuple[EpisodeRecord, str]]:
+    """Records whose session another record claims as well: which of them is live cannot be told."""
+    count = Counter(record.session for record in records)
+    for record in records:
+        if count[record.session] > 1:
+            yield record, f"the checkpoint holds session {record.session!r} of {p.id} {count[record.session]} times"
 
 
 async def _read_sessions(store: ArtifactStore, records: list[EpisodeRecord]) -> dict[Digest, StoredSession]:
@@ -104,7 +114,9 @@ async def _load(
     parts: Mapping[Digest, bytes],
 ) -> Loaded:
     if record.state is None:
-        return Loaded(target, record, None, ())
+        if p.capture is Capture.EXPORTED:
+            raise UnloadableState(f"{p.id} needs state, the checkpoint holds none for session {record.session!r}")
+        return Loaded(target, record, False, None, ())
     stored = sessions[record.state]
     if p.state is None or p.capture is not Capture.EXPORTED:
         raise UnloadableState(
@@ -116,7 +128,7 @@ async def _load(
         )
     named = {part.name: parts[part.digest] for part in stored.parts}
     value = await asyncio.to_thread(_load_value, p.state, record.session, named)
-    return Loaded(target, record, value, stored.receipts)
+    return Loaded(target, record, True, value, stored.receipts)
 
 
 def _load_value(state: SessionState[Any, Any], session: str, parts: Mapping[str, bytes]) -> Any:
@@ -124,5 +136,5 @@ def _load_value(state: SessionState[Any, Any], session: str, parts: Mapping[str,
         return state.load(parts)
     except UnloadableState as error:
         raise UnloadableState(f"session {session!r}: {error.message}") from error
-    except (ValueError, TypeError, KeyError) as error:
+    except Exception as error:  # an author's load may raise anything; its episode alone cannot be loaded
         raise UnloadableState(f"session {session!r} is not {state.schema!r}: {error!r}") from error

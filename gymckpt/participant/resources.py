@@ -12,23 +12,25 @@ from gymckpt.core.ids import Episode
 from gymckpt.core.kinds import Capture, GateState, Kind
 from gymckpt.core.manifest import Receipt
 from gymckpt.core.sessions import Session, check_owner
-from gymckpt.errors import AlreadyRestored, ArgumentConflict, EpisodeRequired, InvalidField
+from gymckpt.errors import AlreadyRestored, EpisodeRequired, InvalidField
 from gymckpt.participant.base import Participant, log
 from gymckpt.participant.call import Call
+from gymckpt.participant.receipts import UNKEPT, matching
 from gymckpt.participant.state import SessionState
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-MAX_RECEIPT = 2**20  # bytes of an answer that is kept as a receipt; a larger one is given once
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Ticket:
-    """One admitted call: `session` is None for a seed until it has succeeded, and for calls that concern no session."""
+    """One admitted call: `session` is None for a seed until it has succeeded, and for calls that concern no session.
+
+    `number` is 0 for a call that is not counted: it changes nothing, or its stored answer is `receipt`.
+    """
 
     call: Call
     entry: Entry
     number: int
-    episode: Episode | None
     session: Session | None
     receipt: Receipt | None = None
 
@@ -37,8 +39,9 @@ class ResourcesParticipant(Participant):
     """Capture modes: `exported` when `state` is given, else `restart_only` (fail closed) unless `capture` says `STATELESS`.
 
     Routes are paths without NeMo Gym's rollout prefix. A session begins with a successful call of `seed_routes` and ends with one of `verify_routes` or
-    `close_routes`. `read_only_routes` never change state: they neither raise the revision nor need receipts. `verify="replay"` says that a verification may run
-    again after a crash, so that a checkpoint need not wait for it.
+    `close_routes`. `read_only_routes` never change state: they neither raise the revision nor need receipts; GET, HEAD and OPTIONS are not even counted.
+    `verify="replay"` says that a verification may run again after a crash, so that a checkpoint need not wait for it. `cookie_only` accepts calls that name
+    their session but not their episode: a living older attempt cannot be told from its successor then.
     """
 
     kind: ClassVar[Kind] = Kind.RESOURCES
@@ -72,7 +75,7 @@ class ResourcesParticipant(Participant):
             frozenset(close_routes),
         )
         self._read_only, self._exempt = frozenset(read_only_routes), frozenset(exempt_routes)
-        self._ending: list[str] = []  # sessions that a replayed verification ended while the gate was not open
+        self._ending: list[Session] = []  # ended by a replayed verification while the gate was not open
         self._answering: set[tuple[str, str]] = set()  # repeatable calls under way, by session and request id
         self._repeated = False  # whether a repeat waits for one of them
 
@@ -87,9 +90,9 @@ class ResourcesParticipant(Participant):
         return not session.pending and self.capture is not Capture.RESTART_ONLY
 
     def gate_opened(self) -> None:
-        for key in self._ending:
-            self._end(key)
-        self._ending.clear()
+        ending, self._ending = self._ending, []
+        for session in ending:
+            self.free(session)
 
     # One call.
 
@@ -98,50 +101,48 @@ class ResourcesParticipant(Participant):
 
     def classify(self, call: Call) -> Entry:
         """How the call takes part in a checkpoint."""
-        if call.method in SAFE_METHODS or call.route in self._exempt or (call.episode is None and call.session is None):
+        nobody = call.episode is None and (call.session is None or call.session_is_new)
+        if call.route in self._exempt or (nobody and not self.is_seed(call)):
             return Entry.EXEMPT
-        if call.within is not None:
-            return Entry.WITHIN
         if call.route in self._verifies and self.verify == "replay":
             return Entry.REPLAY
         if self.capture is Capture.RESTART_ONLY and not self.is_seed(call):
             return Entry.REPLAY
-        return Entry.INSIDE
+        return Entry.WITHIN if call.within is not None else Entry.INSIDE
 
     def enter_now(self, call: Call, request: bytes = b"") -> Ticket | None:
         """Lets the call in, or None when it must wait for `has_moved`. `request` is the digest of the call, for receipts.
 
-        Raises StaleAttempt, AlreadyRestored, ArgumentConflict, EpisodeRequired, Conflict.
+        Raises StaleAttempt, AlreadyRestored, ArgumentConflict, EpisodeRequired, Conflict, InvalidField.
         """
         entry = self.classify(call)
         if entry is Entry.EXEMPT:
-            return Ticket(call, entry, 0, call.episode, None)
-        session = self._session(call)
-        episode = call.episode or (session.episode if session is not None else None)
-        if episode is not None:
-            self.floors.check(episode)
+            return Ticket(call, entry, 0, None)
         if self.is_seed(call):
-            return self._enter_seed(call, episode, session)
+            return self._enter_seed(call, entry)
+        session = self._session(call)
         if session is None:
-            return self._enter_unknown(call, episode)
-        check_owner(session, episode or session.episode)
-        if session.pending or decide(entry, self.gate.state) is Verdict.HOLD:
+            return self._enter_unknown(call, entry)
+        self._check_caller(call, session)
+        if session.pending:
+            return None
+        if call.method in SAFE_METHODS:
+            return Ticket(call, Entry.EXEMPT, 0, session)
+        if decide(entry, self.gate.state) is Verdict.HOLD:
             return None
         if call.request_id is not None:
             if (session.key, call.request_id) in self._answering:
                 self._repeated = True
                 return None
-            receipt = _matching(session, call.request_id, request)
+            receipt = matching(session, call.request_id, request)
             if receipt is not None:
-                return Ticket(call, Entry.EXEMPT, 0, episode, session, receipt)
+                return Ticket(call, Entry.EXEMPT, 0, session, receipt)
             self._answering.add((session.key, call.request_id))
         session.restored = False
-        return self._enter(
-            call, entry, session.episode, session, "verify" if call.route in self._verifies else "tool_call"
-        )
+        return self._enter(call, entry, session.episode, session)
 
     def _session(self, call: Call) -> Session | None:
-        if call.session is not None:
+        if call.session is not None and not call.session_is_new:
             return self.sessions.get(call.session)
         sessions = self.sessions.of(call.episode) if call.episode is not None else []
         if len(sessions) > 1:
@@ -152,53 +153,71 @@ class ResourcesParticipant(Participant):
             )
         return sessions[0] if sessions else None
 
-    def _enter_seed(self, call: Call, episode: Episode | None, session: Session | None) -> Ticket | None:
+    def _check_caller(self, call: Call, session: Session) -> None:
+        """Raises StaleAttempt, Conflict or EpisodeRequired unless the session's live attempt calls; its own close is welcome to the end."""
+        if call.episode is None and not self.cookie_only:
+            raise EpisodeRequired(
+                f"{call.route} names session {session.key!r} at {self.id} but no episode: send x-gymckpt-episode, or declare the server cookie_only"
+            )
+        check_owner(session, call.episode or session.episode)
+        if call.route not in self._closes:
+            self.floors.check(session.episode)
+
+    def _enter_seed(self, call: Call, entry: Entry) -> Ticket | None:
+        episode = call.episode
         if episode is None:
             raise EpisodeRequired(
                 f"{call.route} begins a session at {self.id} and must name its episode: send x-gymckpt-episode"
             )
-        known_here = self.sessions.of(episode)
-        if not known_here:
+        self.floors.check(episode)
+        known = self.sessions.of(episode)
+        if not known:
             self.floors.check_start(episode)
-        held = [known for known in known_here if known.pending or known.restored]
-        if any(known.pending for known in held) or decide(Entry.INSIDE, self.gate.state) is Verdict.HOLD:
+        if any(session.pending for session in known) or decide(entry, self.gate.state) is Verdict.HOLD:
             return None
-        if held and not call.continues:
+        if any(session.restored for session in known) and not call.continues:
             raise AlreadyRestored(
                 f"{episode} holds restored state at {self.id}; continue it, or retire it before starting from input"
             )
-        for known in held:
-            self._end(known.key)
-        if session is not None and session not in held:
-            check_owner(session, episode)
-        return self._enter(call, Entry.INSIDE, episode, None, "seed")
+        taken = self.sessions.get(call.session) if call.session is not None else None
+        if taken is not None:
+            check_owner(taken, episode)
+        return self._enter(call, entry, episode, None)
 
-    def _enter_unknown(self, call: Call, episode: Episode | None) -> Ticket | None:
-        """A call for a session that is not here: an error could be taken for the tool's answer, so it is held and its episode reported as lost."""
-        if call.route in self._closes:
-            return Ticket(call, Entry.EXEMPT, 0, episode, None)
-        if episode is not None and episode not in self.lost:
-            self.lost[episode] = f"{self.id} does not hold session {call.session or 'of the episode'!r} ({call.route})"[
-                :256
-            ]
-            log.warning("a call of %s is held: %s", episode, self.lost[episode])
-        elif episode is None:
+    def _enter_unknown(self, call: Call, entry: Entry) -> Ticket | None:
+        """A call for a session that is not here: an error could be taken for the tool's answer, so it is held and its episode reported as lost.
+
+        A close has nothing to close, a server without state nothing to miss, and a reader without an episode is nobody's tool call.
+        """
+        episode = call.episode
+        if call.route in self._closes or (episode is None and call.method in SAFE_METHODS):
+            return Ticket(call, Entry.EXEMPT, 0, None)
+        if episode is not None:
+            self.floors.check(episode)
+        if self.capture is Capture.STATELESS:
+            return None if decide(entry, self.gate.state) is Verdict.HOLD else self._enter(call, entry, episode, None)
+        if episode is None:
             log.warning(
-                "a call of %s is held: %s does not hold session %r and the call names no episode",
+                "a call of %s is held: %s does not hold session %r, and it names no episode",
                 call.route,
                 self.id,
                 call.session,
             )
+        elif episode not in self.lost:
+            why = f"{self.id} does not hold session {call.session or 'of the episode'!r} ({call.route})"
+            self.lost[episode] = why[:256]
+            log.warning("a call of %s is held: %s", episode, why)
         return None
 
-    def _enter(self, call: Call, entry: Entry, episode: Episode, session: Session | None, kind: str) -> Ticket:
+    def _enter(self, call: Call, entry: Entry, episode: Episode | None, session: Session | None) -> Ticket:
+        kind = "seed" if self.is_seed(call) else "verify" if call.route in self._verifies else "tool_call"
         if entry is Entry.WITHIN:
             kind = "within"
             if self.gate.state is GateState.CLOSED:
                 self.gate.let_in += 1
         subject = f"{call.route} {session.key if session is not None else call.session or ''}".strip()[:256]
         running = Running(kind, episode, subject, self.clock(), entry is not Entry.REPLAY)
-        return Ticket(call, entry, self.in_flight.enter(running), episode, session)
+        return Ticket(call, entry, self.in_flight.enter(running), session)
 
     def leave(
         self,
@@ -210,46 +229,63 @@ class ResourcesParticipant(Participant):
     ) -> int:
         """The call is through, whatever its outcome; returns the session's revision, 0 without one.
 
-        `key` is the session key after a seed; `receipt` makes the receipt from the new revision, in the same step that raises it.
+        `key` is the session key after a seed; `receipt` makes the receipt from the new revision, in the same step that raises it. Raises Conflict or
+        StaleAttempt when a seed chose a key that is taken.
         """
-        if ticket.number == 0:
-            return ticket.session.revision if ticket.session is not None else 0
-        self.in_flight.leave(ticket.number)
         session, call = ticket.session, ticket.call
-        if session is not None and call.request_id is not None:
-            self._answering.discard((session.key, call.request_id))
-        if session is None and succeeded and ticket.episode is not None and key is not None:
-            session = self.sessions.open(ticket.episode, key)
-        revision = self._revise(session, ticket, receipt) if session is not None else 0
-        if session is not None and succeeded and call.route in self._verifies | self._closes:
-            self._end_when_open(session.key, ticket.entry)
-        if self._repeated:
+        if ticket.number == 0:
+            return session.revision if session is not None else 0
+        self.in_flight.leave(ticket.number)
+        try:
+            if session is not None and call.request_id is not None:
+                self._answering.discard((session.key, call.request_id))
+            if self.is_seed(call) and succeeded and call.episode is not None and key is not None:
+                session = self._begin(call.episode, key)
+            if session is None:
+                return 0
+            revision = self._revise(session, ticket, receipt)
+            if succeeded and call.route in self._verifies | self._closes:
+                self._end_when_open(session, ticket.entry)
+            return revision
+        finally:
+            self._wake(call)
+
+    def _wake(self, call: Call) -> None:
+        """Calls that came before their session's seed had answered, and repeats, look again; others wait for the gate only."""
+        if self._repeated or self.is_seed(call):
             self._repeated = False
             self.moved()
         else:
             self.notify()
-        return revision
+
+    def _begin(self, episode: Episode, key: str) -> Session:
+        """A seed succeeded: what a restore had brought back for the episode is replaced by it."""
+        taken = self.sessions.get(key)
+        if taken is not None:
+            check_owner(taken, episode)
+            if taken.restored:
+                self.sessions.remove(key)
+        for session in self.sessions.of(episode):
+            if session.restored:
+                self.free(session)
+        self.lost.pop(episode, None)
+        return self.sessions.open(episode, key)
 
     def _revise(self, session: Session, ticket: Ticket, receipt: Callable[[int], Receipt | None] | None) -> int:
         if ticket.call.route in self._read_only or ticket.entry is Entry.REPLAY:
             return session.revision
         made = receipt(session.revision + 1) if receipt is not None else None
-        session.touched(receipted=made is not None or ticket.call.route in self._seeds)
+        session.touched(receipted=(made is not None and made.status != UNKEPT) or self.is_seed(ticket.call))
         if made is not None:
             session.receipts[made.request_id] = made
         return session.revision
 
-    def _end_when_open(self, key: str, entry: Entry) -> None:
+    def _end_when_open(self, session: Session, entry: Entry) -> None:
         """A replayed verification may end its session only once the gate is open: until then the session belongs to the cut."""
         if entry is Entry.REPLAY and self.gate.state is not GateState.OPEN:
-            self._ending.append(key)
+            self._ending.append(session)
         else:
-            self._end(key)
-
-    def _end(self, key: str) -> None:
-        self.sessions.remove(key)
-        if self.state is not None:
-            self.state.discard(key)
+            self.free(session)
 
     async def enter(
         self, call: Call, request: bytes = b"", gone: Callable[[], Awaitable[bool]] | None = None
@@ -263,12 +299,3 @@ class ResourcesParticipant(Participant):
                 await self.has_moved()
             elif await gone():
                 return None
-
-
-def _matching(session: Session, request_id: str, request: bytes) -> Receipt | None:
-    receipt = session.receipts.get(request_id)
-    if receipt is not None and receipt.request != request:
-        raise ArgumentConflict(
-            f"request id {request_id!r} was used in session {session.key!r} for another request ({receipt.request.hex()[:16]} against {request.hex()[:16]})"
-        )
-    return receipt

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gymckpt.core.ids import Episode, Fence
-from gymckpt.core.kinds import ExportState
 from gymckpt.core.manifest import Decision
 from gymckpt.core.sessions import Session
 from gymckpt.core.transitions import (
@@ -22,7 +22,16 @@ from gymckpt.core.transitions import (
     Install,
     Installed,
 )
-from gymckpt.errors import Conflict, InvalidPhase, NameNotFound, RestoreAborted, StaleCheckpoint, StoreUnavailable
+from gymckpt.errors import (
+    ArgumentConflict,
+    Conflict,
+    InvalidPhase,
+    NameNotFound,
+    RestoreAborted,
+    StaleCheckpoint,
+    StoreUnavailable,
+    TransportFailed,
+)
 from gymckpt.participant.loading import Loaded, load_targets
 from gymckpt.rpc.codec import decode_decision, encode_decision
 
@@ -37,9 +46,9 @@ class Shelf:
     """What one restore holds here. `live` after its activation; `gone` after its discard."""
 
     fence: Fence
-    lease: float
+    request: Install
     lease_end: float
-    keys: list[str] = field(default_factory=list)
+    sessions: list[Session] = field(default_factory=list)
     live: bool = False
     gone: bool = False
     install: asyncio.Task[Installed] | None = None
@@ -58,9 +67,14 @@ class Restoring:
         return {Install: self.install, Confirm: self.confirm, Activate: self.activate, Discard: self.discard}
 
     @property
+    def _pending(self) -> Shelf | None:
+        shelf = self._shelf
+        return shelf if shelf is not None and not shelf.live and not shelf.gone else None
+
+    @property
     def pending_fence(self) -> Fence | None:
         """The restore whose state is held as pending."""
-        return self._shelf.fence if self._shelf is not None and not self._shelf.live and not self._shelf.gone else None
+        return self._pending.fence if self._pending is not None else None
 
     def check_free(self, fence: Fence) -> None:
         """Raises Conflict while state of another round is pending."""
@@ -75,76 +89,83 @@ class Restoring:
     async def install(self, fence: Fence, install: Install) -> Installed:
         p = self._p
         shelf = self._shelf
-        if shelf is not None and fence.same_round(shelf.fence) and not shelf.gone and shelf.install is not None:
-            return await self._wait(shelf)
+        if shelf is None or shelf.gone or not fence.same_round(shelf.fence):
+            self._check_can_begin(fence)
+            self._check_unused(install)
+            for target in install.targets:
+                p.floors.refuse(Episode(target.source.rollout_id, target.attempt - 1))
+            p.drop_lost()
+            p.moved()
+            shelf = self._shelf = Shelf(fence, install, p.clock() + install.lease)
+            shelf.install = p.spawn(self._install(shelf), f"install of {fence.checkpoint_id}")
+        elif (install.manifest, install.targets) != (shelf.request.manifest, shelf.request.targets):
+            raise ArgumentConflict(
+                f"restore {fence.checkpoint_id!r} installs {len(shelf.request.targets)} targets of {shelf.request.manifest} at {p.id} already, "
+                f"not {len(install.targets)} of {install.manifest}; use a new id"
+            )
+        assert shelf.install is not None
+        await asyncio.wait({shelf.install})  # a caller that goes away stops waiting only
+        if shelf.install.cancelled():
+            raise RestoreAborted(f"restore {fence.checkpoint_id!r} was dropped at {p.id} while it was installed")
+        return shelf.install.result()
+
+    def _check_can_begin(self, fence: Fence) -> None:
+        p = self._p
         if fence.sequence <= self._ended:
             raise StaleCheckpoint(f"restore {fence.checkpoint_id!r} was dropped at {p.id}; use a new id")
         self.check_free(fence)
-        if p.gate.fence is not None or p.export.state is not ExportState.NONE:
-            holder = p.gate.fence or p.export.fence
+        holder = p.gate.fence or p.export.fence
+        if holder is not None:
             raise Conflict(
-                f"checkpoint {holder.checkpoint_id if holder else ''!r} is under way at {p.id}; restore after it has ended",
+                f"checkpoint {holder.checkpoint_id!r} is under way at {p.id}; restore after it has ended",
+                details={"holder": holder.checkpoint_id, "checkpoint_id": fence.checkpoint_id},
                 retry_after=1.0,
             )
-        self._check_unused(install)
-        for target in install.targets:
-            if target.attempt > 0:
-                p.floors.refuse(Episode(target.source.rollout_id, target.attempt - 1))
-        shelf = self._shelf = Shelf(fence, install.lease, p.clock() + install.lease)
-        shelf.install = asyncio.create_task(self._install(shelf, install), name=f"install {fence.checkpoint_id}")
-        return await self._wait(shelf)
 
     def _check_unused(self, install: Install) -> None:
+        p = self._p
         for target in install.targets:
-            live = self._p.sessions.of_rollout(target.source.rollout_id)
-            if live:
+            rollout_id = target.source.rollout_id
+            used = p.sessions.of_rollout(rollout_id) or p.in_flight.of_rollout(rollout_id)
+            if used:
                 raise InvalidPhase(
-                    f"{self._p.id} holds live state of {live[0].episode}; retire it before restoring {target.target}"
+                    f"{p.id} holds live state or work of {used[0].episode}; retire it before restoring {target.target}"
                 )
 
-    async def _wait(self, shelf: Shelf) -> Installed:
-        """A cancelled or timed-out caller stops waiting only."""
-        assert shelf.install is not None
-        await asyncio.wait({shelf.install})
-        if shelf.install.cancelled():
-            raise RestoreAborted(
-                f"restore {shelf.fence.checkpoint_id!r} was dropped at {self._p.id} while it was installed"
-            )
-        return shelf.install.result()
-
-    async def _install(self, shelf: Shelf, install: Install) -> Installed:
+    async def _install(self, shelf: Shelf) -> Installed:
+        """All or nothing: between the last check and the last session nothing else can run."""
         p = self._p
         try:
-            loaded, unloadable = await load_targets(p, p.require_store(), install)
+            loaded, unloadable = await load_targets(p, p.require_store(), shelf.request)
+            self._check_unused(shelf.request)
+            for entry in loaded:
+                self._shelve(shelf, entry)
         except BaseException:
             self._end(shelf)
             raise
-        for entry in loaded:
-            self._shelve(shelf, entry)
-        shelf.lease_end = p.clock() + shelf.lease
+        shelf.lease_end = p.clock() + shelf.request.lease
         return Installed(len(loaded), unloadable)
 
     def _shelve(self, shelf: Shelf, entry: Loaded) -> None:
-        """Holds one loaded session as pending; may not fail."""
+        """Holds one loaded session as pending."""
         p, record = self._p, entry.record
         receipts = {receipt.request_id: receipt for receipt in entry.receipts}
         session = Session(
             entry.target, record.session, record.revision, record.unreceipted_revision, receipts, pending=True
         )
         p.sessions.add(session)
-        shelf.keys.append(session.key)
-        p.lost = {episode: why for episode, why in p.lost.items() if episode.rollout_id != entry.target.rollout_id}
-        if p.state is not None and entry.value is not None:
+        shelf.sessions.append(session)
+        if p.state is not None and entry.stateful:
             p.state.install(session.key, entry.value)
         p.restored(session, record.boundary, record.touches)
 
     async def confirm(self, fence: Fence, confirm: Confirm) -> Confirmed:
-        return Confirmed(len(self._held(fence).keys))
+        return Confirmed(len(self._held(fence).sessions))
 
     async def activate(self, fence: Fence, activate: Activate) -> Activated:
         shelf = self._held(fence)
         self._activate(shelf)
-        return Activated(len(shelf.keys))
+        return Activated(len(shelf.sessions))
 
     async def discard(self, fence: Fence, discard: Discard) -> Discarded:
         shelf = self._shelf
@@ -155,22 +176,34 @@ class Restoring:
             raise InvalidPhase(f"restore {fence.checkpoint_id!r} is live at {self._p.id}; retire its attempts instead")
         if not discard.episodes:
             self.drop(fence)
-            return Discarded()
-        dropped = set(discard.episodes)
-        for session in [
-            session for key in shelf.keys if (session := self._p.sessions.get(key)) and session.episode in dropped
-        ]:
-            self._free(session.key)
-            shelf.keys.remove(session.key)
+        elif not shelf.gone:
+            dropped = set(discard.episodes)
+            self._held(fence)
+            self._free([session for session in shelf.sessions if session.episode in dropped])
+            shelf.sessions = [session for session in shelf.sessions if session.episode not in dropped]
         return Discarded()
 
     def drop(self, fence: Fence) -> bool:
-        """Drops this restore's pending state; returns whether there was any. Live state stays."""
+        """Drops this restore's pending state for good; returns whether there was any. Live state stays."""
         self._ended = max(self._ended, fence.sequence)
-        shelf = self._shelf
-        if shelf is None or not fence.same_round(shelf.fence) or shelf.live or shelf.gone:
+        shelf = self._pending
+        if shelf is None or not fence.same_round(shelf.fence):
             return False
         self._end(shelf)
+        return True
+
+    def drop_refused(self) -> None:
+        """Drops a pending restore of which a target was retired: it cannot be whole any more."""
+        shelf = self._pending
+        if shelf is not None and any(self._p.floors.refuses(target.target) for target in shelf.request.targets):
+            self.drop(shelf.fence)
+
+    def renew(self, fence: Fence) -> bool:
+        """Something was heard of this restore; returns whether it is pending here."""
+        shelf = self._pending
+        if shelf is None or not fence.same_round(shelf.fence):
+            return False
+        shelf.lease_end = self._p.clock() + shelf.request.lease
         return True
 
     def _held(self, fence: Fence) -> Shelf:
@@ -179,64 +212,69 @@ class Restoring:
             raise RestoreAborted(
                 f"{self._p.id} does not hold the state of restore {fence.checkpoint_id!r}; retire its targets everywhere"
             )
-        if shelf.install is not None and not shelf.install.done():
+        if shelf.install is None or not shelf.install.done():
             raise InvalidPhase(
                 f"restore {fence.checkpoint_id!r} is still being installed at {self._p.id}; wait for its answer"
             )
-        shelf.lease_end = self._p.clock() + shelf.lease
+        self.renew(fence)
         return shelf
 
     def _activate(self, shelf: Shelf) -> None:
+        """All become live in one step; each is told to the kind, and whoever is held goes on, also when the kind fails."""
         if shelf.live:
             return
         shelf.live = True
-        for key in shelf.keys:
-            session = self._p.sessions.get(key)
-            if session is not None:
+        with contextlib.ExitStack() as after:
+            after.callback(self._p.moved)
+            for session in reversed(shelf.sessions):
                 session.pending, session.restored = False, True
-                self._p.activated(session)
-        self._p.moved()
+                after.callback(self._p.activated, session)
 
     def _end(self, shelf: Shelf) -> None:
-        if shelf.install is not None and not shelf.install.done() and shelf.install is not asyncio.current_task():
-            shelf.install.cancel()
-        for key in shelf.keys:
-            self._free(key)
-        shelf.keys.clear()
+        if shelf.gone:
+            return
         shelf.gone = True
-        self._ended = max(self._ended, shelf.fence.sequence)
-        self._p.moved()
+        if shelf.install is not None and shelf.install is not asyncio.current_task():
+            shelf.install.cancel()
+        with contextlib.ExitStack() as after:
+            after.callback(self._p.moved)
+            self._free(shelf.sessions)
 
-    def _free(self, key: str) -> None:
-        self._p.sessions.remove(key)
-        if self._p.state is not None:
-            self._p.state.discard(key)
+    def _free(self, sessions: list[Session]) -> None:
+        """Frees each, also when one fails."""
+        with contextlib.ExitStack() as every:
+            for session in sessions:
+                every.callback(self._p.free, session)
 
     # When nothing is heard of the restore, the decision in the store tells what it became.
 
     def tick(self, now: float) -> None:
         """Begins the look-up when the lease is over."""
-        shelf = self._shelf
-        if (
-            shelf is None
-            or self.pending_fence is None
-            or now < shelf.lease_end
-            or (self._lookup is not None and not self._lookup.done())
-        ):
+        shelf = self._pending
+        if shelf is None or now < shelf.lease_end or (self._lookup is not None and not self._lookup.done()):
             return
-        shelf.lease_end = now + shelf.lease
-        self._lookup = asyncio.create_task(self._obey_decision(shelf), name=f"decision of {shelf.fence.checkpoint_id}")
+        shelf.lease_end = now + shelf.request.lease
+        self._lookup = self._p.spawn(self._obey_decision(shelf), f"decision of {shelf.fence.checkpoint_id}")
 
     async def _obey_decision(self, shelf: Shelf) -> None:
+        """Without an answer of the store the state stays as it is, inert, and the next lease end asks again."""
         try:
             decision = await self._decision(shelf.fence)
-        except StoreUnavailable as error:
+        except (StoreUnavailable, TransportFailed) as error:
             log.warning("%s keeps restore %s pending: %s", self._p.id, shelf.fence.checkpoint_id, error.message)
             return
-        if decision.published and self.pending_fence is not None and shelf.install is not None and shelf.install.done():
-            self._activate(shelf)
-        elif not decision.published:
+        if shelf is not self._pending:
+            return
+        log.warning(
+            "%s heard nothing of restore %s: it was %s",
+            self._p.id,
+            shelf.fence.checkpoint_id,
+            "installed" if decision.published else f"aborted ({decision.why})",
+        )
+        if not decision.published:
             self.drop(shelf.fence)
+        elif shelf.install is not None and shelf.install.done():
+            self._activate(shelf)
 
     async def _decision(self, fence: Fence) -> Decision:
         """What was decided; where nothing was, `aborted` is, so that nobody can decide otherwise over state that is dropped here."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gymckpt.core.ids import Episode, Fence
 from gymckpt.core.kinds import GateState
+from gymckpt.core.report import Blocker
 from gymckpt.core.transitions import Forget, Forgotten, Retire, Retired
 from gymckpt.errors import DeadlineExceeded, InvalidPhase, NotImplementedHere
 
@@ -15,15 +17,33 @@ if TYPE_CHECKING:
     from gymckpt.participant.base import Participant
 
 
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """An attempt that is being stopped, or whose stopping failed: it blocks a cut until all of it is freed."""
+
+    task: asyncio.Task[None]
+    since: float
+
+
 class Retiring:
     """Retire and forget."""
 
     def __init__(self, participant: Participant) -> None:
         self._p = participant
-        self._stopping: dict[Episode, asyncio.Task[None]] = {}
+        self._stopping: dict[Episode, Stopping] = {}
 
     def moves(self) -> dict[type, Callable[..., Any]]:
         return {Retire: self.retire, Forget: self.forget}
+
+    @property
+    def count(self) -> int:
+        """Attempts that are refused but not yet freed."""
+        return len(self._stopping)
+
+    def blockers(self, now: float) -> Iterator[Blocker]:
+        """One blocker for each of them."""
+        for episode, stopping in self._stopping.items():
+            yield Blocker("retiring", episode, "", now - stopping.since)
 
     async def retire(self, fence: Fence, retire: Retire) -> Retired:
         """The refusal comes before the stopping, and stays whatever happens: a call on its way must not slip in behind."""
@@ -35,39 +55,35 @@ class Retiring:
             )
         for episode in retire.episodes:
             p.floors.refuse(episode)
+        p.restoring.drop_refused()
+        p.drop_lost()
         p.moved()
-        tasks = {self._stop(episode) for episode in retire.episodes}
+        tasks = {self._stop(episode): episode for episode in retire.episodes}
         _, running = await asyncio.wait(tasks, timeout=retire.timeout)
         if running:
-            late = sorted(str(episode) for episode, task in self._stopping.items() if task in running)
+            late = sorted(str(tasks[task]) for task in running)
             raise DeadlineExceeded(
-                f"{p.id}: {len(running)} attempts have not stopped after {retire.timeout} s, first {late[:3]}; retire them again"
+                f"{p.id}: {len(running)} attempts have not stopped after {retire.timeout:g} s, first {late[:3]}; retire them again"
             )
         for task in tasks:
             task.result()
         return Retired()
 
     def _stop(self, episode: Episode) -> asyncio.Task[None]:
-        """One task per attempt, whoever asks and however often."""
-        if episode not in self._stopping:
-            task = asyncio.create_task(self._stop_and_free(episode), name=f"retire {episode}")
-            self._stopping[episode] = task
-            task.add_done_callback(lambda _: self._stopping.pop(episode, None))
-        return self._stopping[episode]
+        """One task per attempt, whoever asks and however often; one that failed is tried again."""
+        stopping = self._stopping.get(episode)
+        if stopping is None or stopping.task.done():
+            task = self._p.spawn(self._stop_and_free(episode), f"retirement of {episode}")
+            stopping = self._stopping[episode] = Stopping(task, self._p.clock())
+        return stopping.task
 
     async def _stop_and_free(self, episode: Episode) -> None:
         p = self._p
         await p.stop(episode)
         for session in p.sessions.of_rollout(episode.rollout_id):
             if session.episode.attempt <= episode.attempt:
-                p.sessions.remove(session.key)
-                if p.state is not None:
-                    p.state.discard(session.key)
-        p.lost = {
-            lost: why
-            for lost, why in p.lost.items()
-            if lost.rollout_id != episode.rollout_id or lost.attempt > episode.attempt
-        }
+                p.free(session)
+        del self._stopping[episode]
         p.notify()
 
     async def forget(self, fence: Fence, forget: Forget) -> Forgotten:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import grpc
+from google.rpc import status_pb2
 
 from gymckpt.core.kinds import GateState
 from gymckpt.core.report import LostEpisode
@@ -23,6 +25,9 @@ if TYPE_CHECKING:
 
 MAX_LOST = 10_000
 PAGE = 1_000
+REPORT_SECONDS = 0.1
+
+log = logging.getLogger("gymckpt.participant")
 
 
 class ParticipantServicer(pb_grpc.ParticipantServiceServicer):
@@ -32,6 +37,7 @@ class ParticipantServicer(pb_grpc.ParticipantServiceServicer):
 
     def __init__(self, participant: Participant) -> None:
         self._p = participant
+        self._running: set[asyncio.Task[None]] = set()  # transitions of streams: they outlive theirs
 
     def add_to(self, server: grpc.aio.Server) -> None:
         pb_grpc.add_ParticipantServiceServicer_to_server(self, server)
@@ -74,35 +80,44 @@ class ParticipantServicer(pb_grpc.ParticipantServiceServicer):
         finally:
             reader.cancel()
             reporter.cancel()
+            await asyncio.wait({reader, reporter})
 
     async def _read(self, requests: AsyncIterator[pb.ControlRequest], answers: asyncio.Queue[Any]) -> None:
-        """Starts each transition as it comes, so that an abort overtakes a waiting prepare. Transitions outlive the stream."""
-        running: set[asyncio.Task[None]] = set()
+        """Starts each transition as it comes, so that an abort overtakes a waiting prepare; ends once all are answered."""
+        ours: set[asyncio.Task[None]] = set()
         try:
             async for message in requests:
-                task = asyncio.create_task(
-                    self._carry_out(request_from_proto(required(message, "transition")), answers)
-                )
-                running.add(task)
-                task.add_done_callback(running.discard)
-            if running:
-                await asyncio.wait(running)
+                request = request_from_proto(required(message, "transition"))
+                task = asyncio.create_task(self._carry_out(request, answers), name=f"transition {request.number}")
+                for tasks in (ours, self._running):
+                    tasks.add(task)
+                    task.add_done_callback(tasks.discard)
+            if ours:
+                await asyncio.wait(set(ours))
             answers.put_nowait(None)
-        except (InvalidField, grpc.aio.BaseError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever ends the stream is raised by Control, which alone can answer it
             answers.put_nowait(error)
 
     async def _carry_out(self, request: Request, answers: asyncio.Queue[Any]) -> None:
+        """Answers whatever happens: a transition that is never answered is waited for."""
         try:
-            answer = pb.ControlResponse(answer=answer_to_proto(await self._p.apply(request)))
-        except GymckptError as error:
-            answer = pb.ControlResponse(failure=pb.Failure(number=request.number, status=to_proto_status(error)))
-        answers.put_nowait(answer)
+            answers.put_nowait(pb.ControlResponse(answer=answer_to_proto(await self._p.apply(request))))
+            return
+        except GymckptError as refusal:
+            status = to_proto_status(refusal)
+        except Exception as accident:
+            log.exception("transition %d of %s failed unexpectedly", request.number, request.fence.checkpoint_id)
+            status = status_pb2.Status(
+                code=grpc.StatusCode.INTERNAL.value[0],
+                message=f"{type(request.transition).__name__.lower()} failed unexpectedly: {type(accident).__name__}",
+            )
+        answers.put_nowait(pb.ControlResponse(failure=pb.Failure(number=request.number, status=status)))
 
     async def _report(self, answers: asyncio.Queue[Any]) -> None:
-        """Readiness as it changes, while somebody waits for it."""
+        """Readiness as it changes while the gate is closing, at most once per REPORT_SECONDS."""
         while True:
-            await self._p.readiness_changed()
-            if self._p.gate.state is GateState.CLOSING:
+            await asyncio.gather(self._p.readiness_changed(), asyncio.sleep(REPORT_SECONDS))
+            if self._p.gate.state is GateState.CLOSING and answers.empty():
                 answers.put_nowait(pb.ControlResponse(report=report_to_proto(self._p.report(), ())))
 
 

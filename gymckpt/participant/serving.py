@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from gymckpt.core.gate import Gate
+from gymckpt.core.names import epoch_of
 from gymckpt.errors import StoreUnavailable, TransportFailed
 from gymckpt.participant.client import announce
 from gymckpt.participant.servicer import ParticipantServicer
@@ -60,8 +61,10 @@ async def serve(
 async def _run(p: Participant, store: ArtifactStore, coordinator: str, server: RpcServer) -> None:
     async def admitted() -> None:
         p.gate.start()
-        p.gate_opened()
-        p.moved()
+        try:
+            p.gate_opened()
+        finally:
+            p.moved()
         await server.set_serving(ParticipantServicer.service_name, True)
         log.info("%s is a member: its gate is open", p.id)
 
@@ -85,7 +88,7 @@ async def _learn(p: Participant, store: ArtifactStore) -> None:
             await asyncio.sleep(RETRY)
             continue
         if epochs:
-            p.authority.observe(int(epochs[-1].name.rpartition("/")[2]))
+            p.authority.observe(max(p.authority.epoch, epoch_of(epochs[-1].name)))
         p.floors.learn(floor for entry in floors for floor in decode_floors(entry.value))
         p.started = True
     log.info(
@@ -96,7 +99,10 @@ async def _learn(p: Participant, store: ArtifactStore) -> None:
 async def _tick(p: Participant) -> None:
     while True:
         await asyncio.sleep(TICK)
-        p.tick()
+        try:
+            p.tick()
+        except Exception:  # a kind that fails when its gate opens must not keep the other leases from ending
+            log.exception("the end of a lease failed at %s", p.id)
 
 
 def _died(task: asyncio.Task[None]) -> None:
@@ -109,6 +115,7 @@ async def _stop(p: Participant, store: StoreClient, server: RpcServer, tasks: li
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
+    await p.close()
     # A name that is left behind is found dead by the next coordinator.
     with contextlib.suppress(StoreUnavailable, TransportFailed, TimeoutError):
         async with asyncio.timeout(1.0):

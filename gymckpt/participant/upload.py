@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gymckpt.core.chunks import FRAME, chunk_list, digest_of
-from gymckpt.core.ids import Digest, Episode
+from gymckpt.core.ids import Digest
 from gymckpt.core.manifest import EpisodeRecord, Part, ParticipantManifest, StoredSession
 from gymckpt.core.report import LostEpisode
 from gymckpt.core.transitions import Uploaded
@@ -28,9 +28,8 @@ if TYPE_CHECKING:
     from gymckpt.participant.state import SessionState
     from gymckpt.store.interface import ArtifactStore
 
-GROUP = (
-    32  # sessions encoded at a time: bounds the memory that encoded state takes, and the time that one thread hop takes
-)
+GROUP = 32  # sessions encoded in one thread hop
+BATCH = 8 * 2**20  # bytes of encoded state after which it is sent: bounds the memory that it takes
 
 
 @dataclass(slots=True)
@@ -60,18 +59,25 @@ async def store_cut(p: Participant, cut: Cut) -> Uploaded:
     await _check_reused(p, store, cut)
     records: list[EpisodeRecord] = []
     failed = dict(cut.failed)
+    batch: dict[Digest, bytes] = {}
     for group in _groups(cut.sessions):
-        encoded = await asyncio.to_thread(_encode_group, group, p.state)
-        failed |= {entry.record.episode: f"{p.id}: {entry.error}"[:256] for entry in encoded if entry.error}
-        kept = [entry for entry in encoded if not entry.error]
-        await _send(store, {digest: data for entry in kept for digest, data in entry.blobs.items()}, sent)
-        records.extend(entry.record for entry in kept)
-    cut.records = sorted(records, key=lambda record: (record.episode, record.session))
+        for entry in await asyncio.to_thread(_encode_group, group, p.state):
+            if entry.error:
+                failed[entry.record.episode] = f"{p.id}: {entry.error}"[:256]
+            else:
+                records.append(entry.record)
+                batch |= entry.blobs
+        if sum(map(len, batch.values())) > BATCH:
+            await _send(store, batch, sent)
+            batch = {}
+    await _send(store, batch, sent)
+    kept = [record for record in records if record.episode not in failed]
+    cut.records = sorted(kept, key=lambda record: (record.episode, record.session))
     manifest = encode_participant_manifest(ParticipantManifest(cut.checkpoint_id, p.id, p.boot_id, tuple(cut.records)))
     digest = digest_of(manifest)
     await _send(store, {digest: manifest}, sent)
     lost = tuple(LostEpisode(episode, failed[episode]) for episode in sorted(failed))
-    return Uploaded(digest, sent.blobs, sent.bytes, len(records), lost)
+    return Uploaded(digest, sent.blobs, sent.bytes, len(kept), lost)
 
 
 async def _send(store: ArtifactStore, blobs: Mapping[Digest, bytes], sent: Sent) -> None:
@@ -91,10 +97,10 @@ async def _check_reused(p: Participant, store: ArtifactStore, cut: Cut) -> None:
     if not reused:
         return
     held = await _base_states(p, store, cut.base_checkpoint_id)
-    gone: dict[Digest, Episode] = {digest: episode for digest, episode in reused.items() if digest not in held}
-    for digest, episode in gone.items():
+    gone = [(digest, episode) for digest, episode in reused.items() if digest not in held]
+    if gone:
         raise CutVoid(
-            f"base {cut.base_checkpoint_id!r} no longer holds {len(gone)} sessions of {p.id} that were to be reused, first {digest} of {episode}"
+            f"base {cut.base_checkpoint_id!r} no longer holds {len(gone)} sessions of {p.id} that were to be reused, first {gone[0][0]} of {gone[0][1]}"
         )
 
 
@@ -126,7 +132,7 @@ def _encode_group(group: list[FrozenSession], state: SessionState[object, object
 
 
 def _encode(frozen: FrozenSession, state: SessionState[object, object] | None) -> Encoded:
-    if frozen.reused is not None or frozen.frozen is None or state is None:
+    if frozen.reused is not None or not frozen.stateful or state is None:
         return Encoded(_record(frozen, frozen.reused), {})
     blobs: dict[Digest, bytes] = {}
     try:
