@@ -22,7 +22,10 @@ HASHED_INLINE = 256 * 1024  # bytes that are hashed faster than a thread is aske
 
 
 class Upload(abc.ABC):
-    """A large blob on its way in. `offset` bytes of it are here, verified; the next frame starts there."""
+    """A large blob on its way in. `offset` bytes of it are here, verified; the next frame starts there.
+
+    One that is whole from the start is in the store; one that became whole by its last frame must be finished.
+    """
 
     def __init__(self, digest: Digest, offset: int) -> None:
         self.digest = digest

@@ -17,7 +17,10 @@ FLUSH_EVERY = 32 * FRAME  # the disk writes what is here while more arrives
 
 
 class LocalUpload:
-    """The files of a large blob on its way in; used by one thread at a time. `offset` is what is here and verified."""
+    """The files of a large blob on its way in; used by one thread at a time.
+
+    `offset` bytes are here and verified. When all were here already, the blob is moved into place at once.
+    """
 
     def __init__(self, blobs: LocalBlobs, digest: Digest) -> None:
         self._blobs = blobs
@@ -32,9 +35,14 @@ class LocalUpload:
             self._file = self._files.open(self._path, flags)
             self._chunks = self._files.open(self._chunks_path, flags)
             self.offset = self._verified_prefix()
+        if self.offset == digest.size:
+            self.finish()
 
     def _verified_prefix(self) -> int:
-        """Bytes of whole frames that match their digests, on the disk; what follows them is cut off."""
+        """Bytes of whole frames that match their digests, on the disk; what follows them is cut off.
+
+        All of it, when the frames together are another blob.
+        """
         offset, chunks = 0, os.pread(self._chunks, frame_count(self._digest.size) * DIGEST_BYTES, 0)
         while offset < self._digest.size:
             frame = os.pread(self._file, min(FRAME, self._digest.size - offset), offset)
@@ -42,6 +50,8 @@ class LocalUpload:
                 break
             self._whole.update(frame)
             offset += len(frame)
+        if offset == self._digest.size and self._whole.digest() != self._digest.blake3:
+            offset, self._whole = 0, blake3()
         os.ftruncate(self._file, offset)
         os.ftruncate(self._chunks, frame_count(offset) * DIGEST_BYTES)
         if offset:
