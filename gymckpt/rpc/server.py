@@ -18,7 +18,7 @@ from gymckpt.rpc.interceptors import ProtocolInterceptor
 SERVER_OPTIONS = (
     *KEEPALIVE_OPTIONS,
     *MESSAGE_OPTIONS,
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", KEEPALIVE_SECONDS * 500),
+    ("grpc.http2.min_ping_interval_without_data_ms", KEEPALIVE_SECONDS * 500),
     # Two processes on one port would each get half of the calls.
     ("grpc.so_reuseport", 0),
 )
