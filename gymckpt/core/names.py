@@ -97,4 +97,4 @@ def publishes(name: str) -> bool:
     What a restore decides depends on no blob any more.
     """
     family, _, rest = name.partition("/")
-    return family == DECISIONS and "/" not in rest and not rest.startswith(RESTORE)
+    return family == DECISIONS and rest != "" and "/" not in rest and not rest.startswith(RESTORE)
