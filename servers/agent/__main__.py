@@ -7,6 +7,7 @@ from functools import partial
 from gymckpt.participant import Kind
 from servers.agent.app import agent_app
 from servers.execution_log import ExecutionLog
+from servers.http.client import http_client
 from servers.http.peers import Peer
 from servers.http.process import run, server_arguments
 
@@ -24,7 +25,14 @@ def main() -> None:
     )
     given = parser.parse_args()
     log = ExecutionLog(given.name, given.log)
-    app = agent_app(given.name, model=given.model, resources=given.resources, log=log, max_steps=given.max_steps)
+    app = agent_app(
+        given.name,
+        http_client(),
+        model=given.model,
+        resources=given.resources,
+        log=log,
+        max_steps=given.max_steps,
+    )
     run(app, name=given.name, host=given.host, port=given.port)
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import httpx
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
@@ -15,11 +16,11 @@ from starlette.responses import JSONResponse, Response
 from gymckpt.participant import AgentParticipant, Episode
 from servers.agent.loop import Unrecorded
 from servers.agent.run import WholeRun
-from servers.agent.seat import Seat, activation_index
+from servers.agent.seat import Seat
 from servers.agent.state import LoopState
 from servers.execution_log import ExecutionLog
 from servers.http.app import build_app
-from servers.http.client import Outgoing, http_client
+from servers.http.client import Outgoing
 from servers.http.cookies import cookie_key
 from servers.http.identity import this_call
 from servers.http.peers import Peer
@@ -49,11 +50,13 @@ class CloseRequest(BaseModel):
     episode_id: EpisodeId
 
 
-def agent_app(name: str, *, model: Peer, resources: Peer | None, log: ExecutionLog, max_steps: int) -> FastAPI:
-    """The server `name`; see Seat for `resources`. A loop takes at most `max_steps` answers of the model."""
+def agent_app(
+    name: str, http: httpx.AsyncClient, *, model: Peer, resources: Peer | None, log: ExecutionLog, max_steps: int
+) -> FastAPI:
+    """The server `name`, which calls others over `http` and closes it at its end; see Seat for `resources`. A loop takes
+    at most `max_steps` answers of the model."""
     participant = AgentParticipant(name)
-    http = http_client()
-    seat = Seat(participant, model, resources, Outgoing(http), max_steps)
+    seat = Seat(participant, model, resources, Outgoing(http), log, max_steps)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -83,13 +86,11 @@ def agent_app(name: str, *, model: Peer, resources: Peer | None, log: ExecutionL
     async def responses(request: Request, body: dict[str, Any]) -> Response:
         call, key = this_call(), request.scope["session"].get("agent_session_id")
         if key is not None and call.episode is not None:
-            reply = await seat.activate(call.episode, key, activation_index(call.request_id), body)
-            log.record(replace(call, session=key), call.route, body)
-            return JSONResponse(reply)
+            return JSONResponse(await seat.activate(replace(call, session=key), call.episode, key, body))
         brought = dict(request.cookies)
         state = LoopState(resources_cookies=brought, model_cookies=brought)
-        reply = await seat.loop(body, state, call.episode, resources).run(Unrecorded())
         log.record(call, call.route, body)
+        reply = await seat.loop(body, state, call.episode, resources).run(Unrecorded())
         answer = JSONResponse(reply)
         for name, value in (state.resources_cookies | state.model_cookies).items():
             answer.headers.append("set-cookie", f"{name}={value}; Path=/; SameSite=lax")
@@ -98,7 +99,7 @@ def agent_app(name: str, *, model: Peer, resources: Peer | None, log: ExecutionL
     @app.post("/run")
     async def run(body: dict[str, Any]) -> JSONResponse:
         call = this_call()
-        episode, task = read_run(call, body)
+        episode, task = read_run(call, body, name)
         log.record(replace(call, episode=episode), "run", body)
         return JSONResponse(await WholeRun(seat, episode, task, continues=call.continues).play())
 

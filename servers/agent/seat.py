@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gymckpt.errors import InvalidField
-from gymckpt.participant import AgentParticipant, Episode, Kind
+from gymckpt.participant import AgentParticipant, Call, Episode, Kind
 from servers.agent.loop import Loop
 from servers.agent.state import LoopState
+from servers.execution_log import ExecutionLog
 from servers.http.client import Outgoing
 from servers.http.peers import Peer
 from servers.responses_api import JsonObject
@@ -38,6 +39,7 @@ class Seat:
     model: Peer
     resources: Peer | None
     outgoing: Outgoing
+    log: ExecutionLog
     max_steps: int
 
     def session_request(self, tool_accesses: Sequence[JsonObject]) -> JsonObject:
@@ -67,12 +69,13 @@ class Seat:
             max_steps=self.max_steps,
         )
 
-    async def activate(self, episode: Episode, key: str, index: int | None, params: JsonObject) -> JsonObject:
-        """The finished response of one activation of an agent session. Raises what `AgentParticipant.activation` and
-        `Loop.run` raise."""
-        async with self.participant.activation(episode, key, index) as act:
+    async def activate(self, call: Call, episode: Episode, key: str, params: JsonObject) -> JsonObject:
+        """The finished response of one activation of the agent session `key`. One that was finished before is not run,
+        nor recorded, again. Raises what `AgentParticipant.activation` and `Loop.run` raise."""
+        async with self.participant.activation(episode, key, activation_index(call.request_id)) as act:
             if act.reply is not None:
                 return act.reply
+            self.log.record(call, call.route, params)
             if act.continuation is None:
                 state = LoopState(resources_cookies=dict(act.request["cookies"]))
             else:

@@ -7,6 +7,7 @@ from functools import partial
 from gymckpt.participant import Kind
 from servers.environment.app import environment_app
 from servers.execution_log import ExecutionLog
+from servers.http.client import http_client
 from servers.http.peers import Peer
 from servers.http.process import run, server_arguments
 
@@ -18,7 +19,9 @@ def main() -> None:
     parser.add_argument("--deadline", type=float, help="seconds that an episode may take, pauses not counted")
     given = parser.parse_args()
     log = ExecutionLog(given.name, given.log)
-    app = environment_app(given.name, agent=given.agent, resources=given.resources, log=log, deadline=given.deadline)
+    app = environment_app(
+        given.name, http_client(), agent=given.agent, resources=given.resources, log=log, deadline=given.deadline
+    )
     run(app, name=given.name, host=given.host, port=given.port)
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
+import httpx
 from fastapi import FastAPI
 from starlette.responses import JSONResponse
 
@@ -14,18 +15,24 @@ from gymckpt.participant import EnvironmentParticipant
 from servers.environment.turn import Links, Turn
 from servers.execution_log import ExecutionLog
 from servers.http.app import build_app
-from servers.http.client import Outgoing, http_client
+from servers.http.client import Outgoing
 from servers.http.identity import this_call
 from servers.http.peers import Peer
 from servers.http.rows import read_run
 
 
 def environment_app(
-    name: str, *, agent: Peer, resources: Peer, log: ExecutionLog, deadline: float | None = None
+    name: str,
+    http: httpx.AsyncClient,
+    *,
+    agent: Peer,
+    resources: Peer,
+    log: ExecutionLog,
+    deadline: float | None = None,
 ) -> FastAPI:
-    """The server `name`; `deadline` is in seconds, for each episode, None for no limit."""
+    """The server `name`, which calls others over `http` and closes it at its end. `deadline` is in seconds, for each
+    episode, None for no limit."""
     participant = EnvironmentParticipant(name)
-    http = http_client()
     links = Links(agent, resources, Outgoing(http))
 
     @asynccontextmanager
@@ -38,7 +45,7 @@ def environment_app(
     @app.post("/run")
     async def run(body: dict[str, Any]) -> JSONResponse:
         call = this_call()
-        episode, task = read_run(call, body)
+        episode, task = read_run(call, body, resources.name)
         async with participant.episode(
             episode, task=task.identity, continues=call.continues, deadline=deadline
         ) as live:

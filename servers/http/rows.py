@@ -30,13 +30,13 @@ class Task:
         return {"responses_create_params": self.params, **self.data, "response": response}
 
 
-def read_run(call: Call, body: Mapping[str, Any]) -> tuple[Episode, Task]:
-    """The episode and the task of a run.
+def read_run(call: Call, body: Mapping[str, Any], taskset: str) -> tuple[Episode, Task]:
+    """The episode and the task of a run; the task of a flat row belongs to `taskset`.
 
     The header or path prefix of the call decides the attempt; the rollout must be the one in the body, where the body
     names one. Raises EpisodeRequired when neither does, InvalidField for a malformed body.
     """
-    episode, task = _read_typed(body) if "episode_id" in body else _read_flat(body)
+    episode, task = _read_typed(body) if "episode_id" in body else _read_flat(body, taskset)
     if call.episode is None and episode is None:
         raise EpisodeRequired(
             "the run names no rollout; send x-gymckpt-episode, _ng_rollout_id, or _ng_task_index and _ng_rollout_index"
@@ -62,14 +62,14 @@ def _read_typed(body: Mapping[str, Any]) -> tuple[Episode, Task]:
     )
 
 
-def _read_flat(row: Mapping[str, Any]) -> tuple[Episode | None, Task]:
+def _read_flat(row: Mapping[str, Any], taskset: str) -> tuple[Episode | None, Task]:
     rollout = row.get("_ng_rollout_id")
     if rollout is None and "_ng_task_index" in row and "_ng_rollout_index" in row:
         rollout = f"{row['_ng_task_index']}-{row['_ng_rollout_index']}"
     attempt = _attempt(row.get("_ng_attempt_index") or 0, "_ng_attempt_index")
     data = {name: value for name, value in row.items() if name not in _NO_TASK_DATA and not name.startswith("_ng_")}
     number = row.get("id", row.get("_ng_task_index", 0))
-    task_id = {"taskset": str(row.get("environment_name", "rows")), "task_id": str(number)}
+    task_id = {"taskset": taskset, "task_id": str(number)}
     task = Task(task_id, _object(row, "responses_create_params"), data, row.get("agent_ref"))
     return (None if rollout is None else Episode(str(rollout), attempt)), task
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
+from servers.demo.fleet import Fleet, Program
 from servers.execution_log import read_log
-from servers.launch import Fleet, FleetPlan, ServerProcess
+from tests.e2e.fleets import AGENT, ENVIRONMENT, MODEL, running
 from tests.e2e.rollouts import counter_row, run, typed, workplace_rows, write_tasks
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ROLLOUTS = 6
 
@@ -23,24 +27,23 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def counter(directory: Path) -> FleetPlan:
-    tasks = write_tasks(directory / "counter.jsonl", [counter_row(number) for number in range(ROLLOUTS)])
-    return FleetPlan("counter", [tasks], directory, environment={"GYMCKPT_COORDINATOR": ""})
+def tasks(directory: Path) -> Path:
+    return write_tasks(directory / "counter.jsonl", [counter_row(number) for number in range(ROLLOUTS)])
 
 
-@pytest.fixture(scope="module")
-def fleet(counter: FleetPlan) -> Iterator[Fleet]:
-    fleet = counter.start()
-    yield fleet
-    assert fleet.stop() == {"environment": 0, "agent": 0, "model": 0, "resources": 0}
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def fleet(directory: Path, tasks: Path) -> AsyncIterator[Fleet]:
+    async with running(directory, "counter", [tasks]) as fleet:
+        yield fleet
 
 
-async def test_typed_rollouts_side_by_side_all_earn_their_reward(fleet: Fleet, counter: FleetPlan) -> None:
+async def test_typed_rollouts_side_by_side_all_earn_their_reward(fleet: Fleet, directory: Path) -> None:
     bodies = [typed(counter_row(number), f"typed-{number}") for number in range(ROLLOUTS)]
-    answers = await asyncio.gather(*(run(fleet.environment.address, body) for body in bodies))
+    answers = await asyncio.gather(*(run(fleet.address(ENVIRONMENT), body) for body in bodies))
     assert [answer.json()["reward"] for answer in answers] == [1.0] * ROLLOUTS
-    assert answers[0].json()["agent_ref"] == {"name": fleet.agent.name}
-    made = Counter(line["what"] for line in read_log(counter.log) if (line["rollout"] or "").startswith("typed-"))
+    assert answers[0].json()["agent_ref"] == {"name": AGENT}
+    lines = read_log(directory / "executions.jsonl")
+    made = Counter(line["what"] for line in lines if (line["rollout"] or "").startswith("typed-"))
     assert made == {
         "run": ROLLOUTS,
         "seed_session": ROLLOUTS,
@@ -55,80 +58,68 @@ async def test_typed_rollouts_side_by_side_all_earn_their_reward(fleet: Fleet, c
 
 async def test_a_flat_row_is_a_rollout_too(fleet: Fleet) -> None:
     row = {**counter_row(0), "_ng_task_index": 0, "_ng_rollout_index": 1, "agent_ref": {"name": "mine"}}
-    result = (await run(fleet.environment.address, row)).json()
+    result = (await run(fleet.address(ENVIRONMENT), row)).json()
     assert (result["reward"], result["agent_ref"]) == (1.0, {"name": "mine"})
 
 
-async def test_the_agent_plays_a_whole_row_by_itself(fleet: Fleet, counter: FleetPlan) -> None:
+async def test_the_agent_plays_a_whole_row_by_itself(fleet: Fleet, directory: Path) -> None:
     row = {**counter_row(1), "_ng_task_index": 1, "_ng_rollout_index": 7}
-    result = (await run(fleet.agent.address, row)).json()
+    result = (await run(fleet.address(AGENT), row)).json()
     assert result["reward"] == 1.0
-    servers = {line["server"] for line in read_log(counter.log) if line["rollout"] == "1-7"}
-    assert servers == {fleet.agent.name, fleet.model.name, fleet.resources.name}
+    lines = read_log(directory / "executions.jsonl")
+    assert {line["server"] for line in lines if line["rollout"] == "1-7"} == {AGENT, MODEL, "counter"}
 
 
 async def test_a_run_without_identity_is_told_what_to_send(fleet: Fleet) -> None:
     """X20"""
-    answer = await run(fleet.environment.address, counter_row(0))
+    answer = await run(fleet.address(ENVIRONMENT), counter_row(0))
     assert (answer.status_code, answer.headers["x-gymckpt-reason"]) == (409, "EPISODE_REQUIRED")
     assert "send x-gymckpt-episode" in answer.json()["error"]["message"]
 
 
-async def test_workplace_rollouts_earn_their_reward(directory: Path) -> None:
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs /proc to see the ports of a process")
+async def test_off_means_no_port_but_the_data_plane(fleet: Fleet) -> None:
+    """X23"""
+    for name, pid in fleet.pids.items():
+        assert listening_ports(pid) == {fleet.port(name)}
+
+
+async def test_workplace_rollouts_earn_their_reward_and_the_servers_end_in_peace(tmp_path: Path) -> None:
     rows = [{**row, "_ng_task_index": row["id"], "_ng_rollout_index": 0} for row in workplace_rows(ROLLOUTS)]
-    tasks = write_tasks(directory / "workplace.jsonl", rows)
-    plan = FleetPlan("workplace_assistant", [tasks], directory, options={"model": ("--with-reads",)})
-    fleet = plan.start()
-    try:
-        flat = await asyncio.gather(*(run(fleet.environment.address, row) for row in rows))
+    tasks = write_tasks(tmp_path / "workplace.jsonl", rows)
+    async with running(tmp_path, "workplace_assistant", [tasks], model=["--with-reads"]) as fleet:
+        flat = await asyncio.gather(*(run(fleet.address(ENVIRONMENT), row) for row in rows))
         assert [answer.json()["reward"] for answer in flat] == [1.0] * ROLLOUTS
-        answer = await run(fleet.environment.address, typed(rows[0], "typed"))
+        answer = await run(fleet.address(ENVIRONMENT), typed(rows[0], "typed"))
         assert answer.json()["reward"] == 1.0
-    finally:
-        statuses = fleet.stop()
-    assert set(statuses.values()) == {0}
+        servers = list(fleet.servers.values())
+        await fleet.stop()
+        assert {server.name: server.returncode for server in servers} == {server.name: 0 for server in servers}
 
 
-async def test_the_model_server_also_speaks_for_an_openai_compatible_server(
-    directory: Path, counter: FleetPlan
-) -> None:
-    upstream = ServerProcess.start("servers.model", "--tasks", str(counter.tasks[0]))
-    openai = ("--backend", "openai", "--base-url", f"{upstream.address}/v1", "--model", "some-model")
-    fleet = FleetPlan("counter", (), directory, options={"model": openai}).start()
+async def test_the_model_server_also_speaks_for_an_openai_compatible_server(tmp_path: Path, tasks: Path) -> None:
+    upstream = Fleet(tmp_path)
     try:
-        result = (await run(fleet.environment.address, typed(counter_row(2), "upstream"))).json()
-        assert (result["reward"], result["response"]["model"]) == (1.0, "some-model")
+        await upstream.start(Program("upstream", "servers.model", ("--tasks", str(tasks))))
+        base = f"{upstream.address('upstream')}/v1"
+        openai = ("--backend", "openai", "--base-url", base, "--model", "some-model")
+        async with running(tmp_path, "counter", model=openai) as fleet:
+            result = (await run(fleet.address(ENVIRONMENT), typed(counter_row(2), "upstream"))).json()
+            assert (result["reward"], result["response"]["model"]) == (1.0, "some-model")
     finally:
-        fleet.stop()
-        assert upstream.stop() == 0
+        await upstream.kill()
 
 
-async def test_a_server_that_is_killed_and_started_again_is_found_by_its_callers(directory: Path) -> None:
-    """A stateless server is no loss: the agent waits for it and goes on."""
-    tasks = write_tasks(directory / "slow.jsonl", [counter_row(number) for number in range(4)])
-    plan = FleetPlan("counter", [tasks], directory, options={"model": ("--latency", "0.05:0.1")})
-    fleet = plan.start()
-    try:
-        runs = [
-            asyncio.create_task(run(fleet.environment.address, typed(counter_row(n), f"killed-{n}"))) for n in range(4)
-        ]
-        model = fleet.model
-        fleet.model.kill()
-        again = await asyncio.to_thread(
-            ServerProcess.start, "servers.model", "--port", str(model.port), "--tasks", str(tasks)
-        )
-        fleet.servers["model"] = again
+async def test_a_killed_model_server_is_found_again_by_the_agent(tmp_path: Path, tasks: Path) -> None:
+    """The model keeps no state between its calls: the agent waits for it and goes on."""
+    async with running(tmp_path, "counter", [tasks], model=["--latency", "0.05:0.1"]) as fleet:
+        bodies = [typed(counter_row(number), f"killed-{number}") for number in range(4)]
+        runs = [asyncio.create_task(run(fleet.address(ENVIRONMENT), body)) for body in bodies]
+        port = fleet.port(MODEL)
+        await fleet.kill([MODEL])
+        await fleet.start(Program(MODEL, "servers.model", ("--port", str(port), "--tasks", str(tasks))))
         answers = await asyncio.gather(*runs)
         assert [answer.json()["reward"] for answer in answers] == [1.0] * 4
-    finally:
-        fleet.stop()
-
-
-@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs /proc to see the ports of a process")
-def test_off_means_no_port_but_the_data_plane(fleet: Fleet) -> None:
-    """X23"""
-    for server in fleet.servers.values():
-        assert listening_ports(server.pid) == {server.port}
 
 
 def listening_ports(pid: int) -> set[int]:
