@@ -26,8 +26,14 @@ class ExecutionLog:
         self._server = server
         self._descriptor = None if file is None else os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
-    def record(self, call: Call, what: str, arguments: Any) -> None:
-        """Notes that `call` was carried out: the tool or route `what` with `arguments`, of which the digest is kept.
+    @property
+    def on(self) -> bool:
+        """Whether anything is recorded: what only the log needs may be left out otherwise."""
+        return self._descriptor is not None
+
+    def record(self, call: Call, what: str, arguments: Any, **noted: str) -> None:
+        """Notes that `call` was carried out: the tool or route `what` with `arguments`, of which the digest is kept, and
+        what else is `noted` of it.
 
         One line in one write: lines of several processes never mix, and a killed process leaves no half line.
         """
@@ -42,6 +48,7 @@ class ExecutionLog:
             "call_id": call.request_id,
             "what": what,
             "arguments": digest_of(arguments),
+            **noted,
         }
         os.write(self._descriptor, json.dumps(line).encode() + b"\n")
 

@@ -17,6 +17,7 @@ from servers.http.app import build_app
 from servers.http.cookies import cookie_key
 from servers.http.identity import this_call
 from servers.resources.protocol import CloseRequest, VerifyRequest, not_seeded, session_of, verify_answer
+from servers.resources.workplace_assistant.fingerprint import fingerprint
 from servers.resources.workplace_assistant.state import TablesState
 from servers.resources.workplace_assistant.tables import Tables
 from servers.resources.workplace_assistant.tools import call as call_tool
@@ -63,8 +64,9 @@ def workplace_app(name: str, pristine: Tables, log: ExecutionLog) -> FastAPI:
     async def verify(body: WorkplaceVerifyRequest) -> dict[str, Any]:
         call = this_call()
         graded = await asyncio.to_thread(reward, pristine, body.ground_truth, body.response["output"])
-        sessions.pop(session_of(call), None)
-        log.record(call, "verify", body.model_dump())
+        tables = sessions.pop(session_of(call), None)
+        noted = {"tables": await asyncio.to_thread(fingerprint, tables)} if log.on and tables is not None else {}
+        log.record(call, "verify", body.model_dump(), **noted)
         return verify_answer(body, graded)
 
     @app.post("/close_session")
