@@ -24,7 +24,7 @@ PROTOS = $(wildcard protos/gymckpt/v1/*.proto)
 STUBS := gymckpt/v1
 BASELINE := protos/baseline.binpb
 
-DEMO := gymckpt.testing.demo
+DEMO := servers.demo
 BENCH := tests.bench
 
 .PHONY: help

@@ -1,0 +1,51 @@
+"""Attempts at rollouts, played side by side at one environment server."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+
+from gymckpt.errors import GymckptError, TransportFailed
+from servers.demo.rollouts import Result, Rollout, play
+from servers.http.client import Outgoing, UnexpectedAnswer
+
+
+class Players:
+    """`results` by rollout id, as they come in; `failed` says why others have none. An attempt whose server died is in neither."""
+
+    def __init__(self, http: httpx.AsyncClient, url: str) -> None:
+        self.results: dict[str, Result] = {}
+        self.failed: dict[str, str] = {}
+        # Without patience: when the server is gone, the attempt is over.
+        self._outgoing = Outgoing(http, patience=0.0)
+        self._url = url
+        self._playing: set[asyncio.Task[None]] = set()
+
+    def start(self, rollout: Rollout, attempt: int = 0, *, continues: bool = False) -> None:
+        """Begins an attempt, from its restored state when it `continues`."""
+        self._playing.add(asyncio.create_task(self._play(rollout, attempt, continues), name=rollout.rollout_id))
+
+    async def ended(self) -> None:
+        """Returns when all attempts have ended."""
+        while self._playing:
+            done, _ = await asyncio.wait(self._playing, return_when=asyncio.FIRST_COMPLETED)
+            self._playing -= done
+            for task in done:
+                task.result()
+
+    async def cancel(self) -> None:
+        """Gives up whatever is still being played."""
+        for task in self._playing:
+            task.cancel()
+        await asyncio.gather(*self._playing, return_exceptions=True)
+        self._playing.clear()
+
+    async def _play(self, rollout: Rollout, attempt: int, continues: bool) -> None:
+        key = rollout.rollout_id
+        try:
+            self.results[key] = await play(self._outgoing, self._url, rollout, attempt, continues=continues)
+        except TransportFailed:
+            return
+        except (GymckptError, UnexpectedAnswer) as error:
+            self.failed[key] = f"{type(error).__name__}: {error}"

@@ -1,0 +1,208 @@
+"""The demo itself: rollouts are cut in mid-turn, every process is killed, others continue, and the end is compared with a run that nobody disturbed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gymckpt.coordinator import (
+    Checkpoint,
+    CheckpointArguments,
+    Fate,
+    RestoreArguments,
+    RestoreTarget,
+    ResumePolicy,
+)
+from servers.demo import compare
+from servers.demo.cut import Cut
+from servers.demo.fleet import Fleet
+from servers.demo.judge import After, Before, Reference, judge, restored
+from servers.demo.layout import MODEL, WORKPLACE, Layout
+from servers.demo.life import CoordinatedLife, Life, coordinated, lived
+from servers.demo.outcome import Outcome
+from servers.demo.rollouts import Rollout, Tasks
+from servers.demo.zombies import Attack, Zombie, attack, executed
+
+STAGGER_SECONDS = 0.1
+HOLD_SECONDS = 1.0
+"""How long nothing may run between the cut and the crash: a gate that does not hold shows itself in it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to play and on what. `directory` must be empty or new; `modules` starts other programs for servers, by name."""
+
+    tasks: Tasks
+    directory: Path
+    rollouts: int = 40
+    checkpoints: int = 3
+    latency: tuple[float, float] = (0.1, 0.5)
+    seed: int = 0
+    same_ports: bool = False
+    modules: Mapping[str, str] = field(default_factory=dict)
+
+
+class Demo:
+    """`tell` gets one line for each thing that happened."""
+
+    def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
+        self.settings = settings
+        self.tell = tell
+        self.rollouts = settings.tasks.rollouts(settings.rollouts)
+        settings.directory.mkdir(parents=True, exist_ok=True)
+        self._tasks_file = settings.tasks.write(settings.directory / "tasks.jsonl")
+
+    async def run(self) -> Outcome:
+        """Plays all and compares. Raises ServerFailed, NeverCame, GymckptError when it cannot get that far."""
+        before = await self._first_life()
+        after = await self._second_life(before)
+        reference = await self._undisturbed()
+        return judge(self.rollouts, self.settings.tasks.pristine(), before, after, reference)
+
+    # The first life.
+
+    async def _first_life(self) -> Before:
+        self.tell(f"starting the servers in {self.settings.directory}")
+        async with coordinated(self._layout("disturbed"), self._fleet("first")) as life:
+            self.tell(f"{len(self.rollouts)} rollouts begin")
+            starting = asyncio.create_task(self._start_all(life))
+            try:
+                checkpoints = await self._checkpoints_on_the_way(life)
+                await starting
+                last, cut = await self._cut_in_mid_turn(life)
+            finally:
+                starting.cancel()
+            await asyncio.sleep(HOLD_SECONDS)
+            ports = {name: life.fleet.port(name) for name in life.fleet.servers}
+            await life.end()
+        self.tell(f"every process was killed; {len(life.players.results)} rollouts had finished")
+        self._tell_failures(life)
+        return Before(life.players.results, [*checkpoints, last], cut, life.turns_waited_for, ports)
+
+    async def _start_all(self, life: Life) -> None:
+        for rollout in self.rollouts:
+            life.players.start(rollout)
+            await asyncio.sleep(STAGGER_SECONDS)
+
+    async def _checkpoints_on_the_way(self, life: CoordinatedLife) -> list[Checkpoint]:
+        taken = []
+        for number in range(self.settings.checkpoints):
+            await self._progress(life, 0.6 * (number + 1) / (self.settings.checkpoints + 1))
+            checkpoint, _ = await life.checkpoint(CheckpointArguments(f"running-{number + 1}"))
+            self.tell(_shown(checkpoint))
+            taken.append(checkpoint)
+        return taken
+
+    async def _cut_in_mid_turn(self, life: CoordinatedLife) -> tuple[Checkpoint, Cut]:
+        """Gates stay closed after it, so that nothing runs between the cut and the crash."""
+        await self._progress(life, 0.6)
+        checkpoint, cut = await life.checkpoint(CheckpointArguments("mid-turn", resume=ResumePolicy.BY_CALLER))
+        self.tell(_shown(checkpoint))
+        return checkpoint, cut
+
+    async def _progress(self, life: Life, share: float) -> None:
+        """Waits until this share of all planned tool calls was executed."""
+        wanted = share * sum(len(rollout.plan) for rollout in self.rollouts)
+        await life.until(
+            lambda: len(compare.tool_calls(life.log(), WORKPLACE)) >= wanted, f"the {wanted:.0f}th tool call"
+        )
+
+    # The second life.
+
+    async def _second_life(self, before: Before) -> After:
+        self.tell("starting all servers anew")
+        ports = before.ports if self.settings.same_ports else None
+        async with coordinated(self._layout("disturbed"), self._fleet("second"), ports) as life:
+            unfinished = [rollout for rollout in self.rollouts if rollout.rollout_id not in before.results]
+            targets = await self.restore(life, before, unfinished)
+            checkpoint, cut = await life.checkpoint(CheckpointArguments("before-anything-ran", full=True))
+            self.tell(_shown(checkpoint))
+            attacked = await self._attack(life, before, targets)
+            self._continue(life, unfinished, targets)
+            await life.players.ended()
+            self.tell(f"{len(life.players.results)} of {len(unfinished)} unfinished rollouts have finished")
+            current = {target.source.rollout_id: target.attempt for target in targets}
+            stale = attacked.accepted | executed(life.log(), current, life.fleet.pids.values())
+            left = await self._sessions_left(life, targets)
+        self._tell_failures(life)
+        return After(life.players.results, life.log(), targets, cut, Attack(attacked.tried, stale), left)
+
+    async def restore(
+        self, life: CoordinatedLife, before: Before, unfinished: Sequence[Rollout]
+    ) -> Sequence[RestoreTarget]:
+        """Brings back every unfinished rollout that the last checkpoint holds; returns what became of each."""
+        wanted = {rollout.rollout_id for rollout in unfinished}
+        episodes = tuple(episode for episode in before.cut.standings if episode.rollout_id in wanted)
+        targets = await life.coordinator.restore(
+            RestoreArguments("after-the-crash", before.checkpoints[-1].checkpoint_id, episodes)
+        )
+        self.tell(f"{len(restored(targets))} of {len(unfinished)} unfinished rollouts were restored")
+        return targets
+
+    async def _attack(self, life: CoordinatedLife, before: Before, targets: Iterable[RestoreTarget]) -> Attack:
+        """The older attempts make their next calls."""
+        by_id = {rollout.rollout_id: rollout for rollout in self.rollouts}
+        zombies = [
+            Zombie(source, by_id[source.rollout_id], before.cut.standings[source]) for source in restored(targets)
+        ]
+        model, resources = life.fleet.address(MODEL), life.fleet.address(WORKPLACE)
+        made = await attack(life.http, zombies, model, resources)
+        self.tell(f"{made.tried} calls of older attempts were made, {len(made.accepted)} were accepted")
+        return made
+
+    def _continue(self, life: Life, unfinished: Iterable[Rollout], targets: Iterable[RestoreTarget]) -> None:
+        """Starts the next attempt of every unfinished rollout; one that the checkpoint does not name starts over too."""
+        found = {target.source.rollout_id: target for target in targets}
+        for rollout in unfinished:
+            target = found.get(rollout.rollout_id)
+            attempt = target.attempt if target is not None else 1
+            life.players.start(rollout, attempt, continues=target is not None and target.fate is Fate.RESTORED)
+
+    async def _sessions_left(self, life: CoordinatedLife, targets: Iterable[RestoreTarget]) -> int:
+        """Sessions that outlived their rollout. The model server keeps the calls of a finished rollout until it is retired."""
+        kept = await life.sessions()
+        left = sum(count for participant, count in kept.items() if not participant.startswith("model/"))
+        finished = [target.target for target in targets if target.source.rollout_id in life.players.results]
+        if finished:
+            await life.retire(finished)
+        return left + sum((await life.sessions()).values())
+
+    # The reference, and the end.
+
+    async def _undisturbed(self) -> Reference:
+        self.tell("playing the same rollouts without a crash")
+        async with lived(self._layout("undisturbed", coordinated=False), self._fleet("undisturbed")) as life:
+            await self._start_all(life)
+            await life.players.ended()
+        self._tell_failures(life)
+        return Reference(life.players.results, life.log())
+
+    def _tell_failures(self, life: Life) -> None:
+        for rollout, why in life.players.failed.items():
+            self.tell(f"rollout {rollout} failed: {why}")
+
+    def _layout(self, name: str, *, coordinated: bool = True) -> Layout:
+        settings, directory = self.settings, self.settings.directory
+        return Layout(
+            tasks=self._tasks_file,
+            log=directory / f"{name}.jsonl",
+            store=directory / "store" if coordinated else None,
+            ledger=directory / f"{name}-ledger.sqlite",
+            tables=settings.tasks.tables_directory,
+            latency=settings.latency,
+            seed=settings.seed,
+            modules=settings.modules if coordinated else {},
+        )
+
+    def _fleet(self, name: str) -> Fleet:
+        return Fleet(self.settings.directory / name)
+
+
+def _shown(checkpoint: Checkpoint) -> str:
+    times = f"prepared in {checkpoint.prepare_seconds * 1e3:.0f} ms"
+    if checkpoint.pause_seconds:
+        times += f", paused for {checkpoint.pause_seconds * 1e3:.0f} ms"
+    sent = f"{checkpoint.blobs_sent} blobs, {checkpoint.bytes_sent / 1e3:.0f} kB sent"
+    return f"checkpoint {checkpoint.checkpoint_id}: {checkpoint.episodes} episodes, {times}, {sent}"
