@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc
@@ -62,7 +62,26 @@ from gymckpt.store import ArtifactStore
 from gymckpt.v1 import participant_pb2 as pb
 from gymckpt.v1.participant_pb2_grpc import ParticipantServiceServicer, add_ParticipantServiceServicer_to_server
 
-Script = GymckptError | asyncio.Event
+Play = GymckptError | asyncio.Event
+
+
+class Told:
+    """What was told to whom, in order; `until` waits for what a test expects of it."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, steps.Transition]] = []
+        self._news = asyncio.Event()
+
+    def pulse(self) -> None:
+        """Something changed."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Raises TimeoutError after 5 seconds."""
+        async with asyncio.timeout(5):
+            while not condition():
+                await self._news.wait()
 
 
 class FakeParticipant(ParticipantServiceServicer):
@@ -70,12 +89,12 @@ class FakeParticipant(ParticipantServiceServicer):
 
     service_name = "gymckpt.v1.ParticipantService"
 
-    def __init__(self, kind: Kind, name: str, store: ArtifactStore, log: list[tuple[str, steps.Transition]]) -> None:
+    def __init__(self, kind: Kind, name: str, store: ArtifactStore, log: Told) -> None:
         self.id = ParticipantId(kind, name)
         self.boot_id = secrets.token_hex(16)
         self.store = store
         self.log = log
-        self.script: dict[type, Script] = {}
+        self.script: dict[type, Play] = {}
         self.fences: list[Fence] = []
         self.streaming = True
         self.answering = asyncio.Event()
@@ -99,7 +118,8 @@ class FakeParticipant(ParticipantServiceServicer):
         self.restore_fence: Fence | None = None
         self.ended = 0
         self.server: RpcServer | None = None
-        self._streams: set[asyncio.Task[Any]] = set()
+        self._streams: list[asyncio.Queue[pb.ControlResponse]] = []
+        self._running: set[asyncio.Task[Any]] = set()
 
     def __repr__(self) -> str:
         return f"{self.id} gate {self.gate.name} export {self.export.name}"
@@ -114,7 +134,7 @@ class FakeParticipant(ParticipantServiceServicer):
 
     @property
     def told(self) -> list[steps.Transition]:
-        return [transition for name, transition in self.log if name == str(self.id)]
+        return [transition for name, transition in self.log.told if name == str(self.id)]
 
     @property
     def holds(self) -> Holdings:
@@ -176,6 +196,7 @@ class FakeParticipant(ParticipantServiceServicer):
         if not self.streaming:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "no streams here")
         answers: asyncio.Queue[pb.ControlResponse] = asyncio.Queue()
+        self._streams.append(answers)
 
         async def answer(request: Request) -> None:
             try:
@@ -188,8 +209,8 @@ class FakeParticipant(ParticipantServiceServicer):
         async def read() -> None:
             async for message in request_iterator:
                 task = asyncio.create_task(answer(request_from_proto(message.transition)))
-                self._streams.add(task)
-                task.add_done_callback(self._streams.discard)
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
 
         reader = asyncio.create_task(read())
         try:
@@ -205,13 +226,15 @@ class FakeParticipant(ParticipantServiceServicer):
             raise StaleBoot(f"boot {request.boot_id} is not here, {self.boot_id} is")
         self._observe(request.fence.epoch)
         self.fences.append(request.fence)
-        self.log.append((str(self.id), request.transition))
+        self.log.told.append((str(self.id), request.transition))
+        self.log.pulse()
         scripted = self.script.get(type(request.transition))
         if isinstance(scripted, asyncio.Event):
             await scripted.wait()
         elif scripted is not None:
             raise scripted
         result = await self._carry_out(request.fence, request.transition)
+        self.log.pulse()
         return Answer(request.number, self.boot_id, self.gate, self.export, result)
 
     def _observe(self, epoch: int) -> None:
@@ -263,6 +286,9 @@ class FakeParticipant(ParticipantServiceServicer):
         if self.gate_fence is None:
             self.gate, self.gate_fence, self.closing = GateState.CLOSING, fence, self.closing + 1
         if self.blockers:
+            report = codec.report_to_proto(self._report(), restarts=())
+            for stream in self._streams:
+                stream.put_nowait(pb.ControlResponse(report=report))
             try:
                 await asyncio.wait_for(self.unblocked.wait(), step.timeout)
             except TimeoutError:

@@ -18,11 +18,11 @@ from gymckpt.coordinator import (
     serve,
 )
 from gymckpt.core.ids import ParticipantId
-from gymckpt.core.kinds import Kind
+from gymckpt.core.kinds import GateState, Kind
 from gymckpt.core.transitions import Transition
 from gymckpt.errors import GymckptError
 from gymckpt.store import Backend
-from tests.contract.coordinator.fake import FakeParticipant
+from tests.contract.coordinator.fake import FakeParticipant, Told
 
 SETTINGS = Settings(interval=1.0, patience=1.0, retry_after=0.1, restore_lease=30.0, retire_timeout=1.0)
 
@@ -46,7 +46,7 @@ class Fleet:
     def __init__(self, stack: AsyncExitStack, store: Backend) -> None:
         self.stack = stack
         self.store = store
-        self.log: list[tuple[str, Transition]] = []
+        self.told = Told()
         self.participants: dict[Kind, FakeParticipant] = {}
         self.client: CoordinatorClient
         self.server: CoordinatorServer
@@ -55,12 +55,17 @@ class Fleet:
         return self.participants[kind]
 
     @property
+    def log(self) -> list[tuple[str, Transition]]:
+        """Every transition that came, with who got it."""
+        return self.told.told
+
+    @property
     def all(self) -> list[FakeParticipant]:
         return list(self.participants.values())
 
     async def add(self, kind: Kind, name: str = "x", listen: str = "127.0.0.1:0") -> FakeParticipant:
         """A new process, also in place of a dead one."""
-        participant = await FakeParticipant(kind, name, self.store, self.log).start(listen)
+        participant = await FakeParticipant(kind, name, self.store, self.told).start(listen)
         self.stack.push_async_callback(participant.die)
         self.participants[kind] = participant
         return participant
@@ -86,6 +91,13 @@ class Fleet:
     def kinds_told(self, transition: type) -> list[str]:
         """Kinds in the order in which they were told."""
         return [name.partition("/")[0] for name, step in self.log if isinstance(step, transition)]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Waits for what the participants are told and hold."""
+        await self.told.until(condition)
+
+    def gates(self) -> set[GateState]:
+        return {participant.gate for participant in self.all}
 
     async def names(self, prefix: str) -> list[str]:
         return [entry.name for entry in await self.store.list_names(prefix)]

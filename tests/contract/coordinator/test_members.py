@@ -1,0 +1,176 @@
+"""Who takes part, and who is missed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gymckpt.coordinator import CheckpointArguments, Stage, SyncCoordinatorClient
+from gymckpt.core.ids import Episode, ParticipantId
+from gymckpt.core.kinds import GateState, Kind
+from gymckpt.core.report import Blocker
+from gymckpt.core.transitions import Prepare, Retire, Snapshot, Upload
+from gymckpt.errors import (
+    CheckpointNotFound,
+    Conflict,
+    DeadlineExceeded,
+    InvalidField,
+    MemberMissing,
+    ParticipantLost,
+    StaleBoot,
+)
+from tests.contract.coordinator.fleet import Fleet, Following
+
+BLOCKER = Blocker("stream", Episode("r1"), "responses", 1.5)
+AGENT = ParticipantId(Kind.AGENT, "x")
+
+
+async def test_a_checkpoint_without_an_expected_member_is_refused_and_names_it(bare: Fleet) -> None:
+    """X31: nothing is asked of those that are here, and the id stays free."""
+    for kind in (Kind.ENVIRONMENT, Kind.MODEL):
+        await bare.add(kind)
+    await bare.coordinate(expected=(AGENT, ParticipantId(Kind.MODEL, "x")))
+    await bare.register()
+    with pytest.raises(MemberMissing, match="agent/x"):
+        await bare.checkpoint("c1")
+    assert (await bare.client.participants()).missing == (AGENT,)
+    assert bare.log == []
+    await bare.register(await bare.add(Kind.AGENT))
+    assert (await bare.checkpoint("c1")).stage is Stage.PUBLISHED
+
+
+async def test_a_checkpoint_without_a_model_is_refused(bare: Fleet) -> None:
+    """X31, O10."""
+    await bare.add(Kind.AGENT)
+    await bare.coordinate()
+    await bare.register()
+    with pytest.raises(MemberMissing, match="no model"):
+        await bare.checkpoint("c1")
+
+
+async def test_a_member_that_died_is_named_before_any_gate_closes(fleet: Fleet) -> None:
+    """X31, X24."""
+    await fleet[Kind.AGENT].die()
+    with pytest.raises(MemberMissing, match="agent/x"):
+        await fleet.checkpoint("c1")
+    assert fleet.kinds_told(Prepare) == []
+    assert await fleet.names("intents") == []
+
+
+async def test_a_member_that_hangs_is_named_before_any_gate_closes(fleet: Fleet) -> None:
+    """X24, O10: bounded."""
+    fleet[Kind.AGENT].answering.clear()
+    async with asyncio.timeout(5):
+        with pytest.raises(MemberMissing, match="agent/x"):
+            await fleet.checkpoint("c1")
+    assert fleet.kinds_told(Prepare) == []
+
+
+async def test_a_member_whose_gate_was_never_open_is_not_ready_to_take_part(fleet: Fleet) -> None:
+    fleet[Kind.AGENT].gate = GateState.CLOSED
+    with pytest.raises(MemberMissing, match="still starting"):
+        await fleet.checkpoint("c1")
+
+
+async def test_a_newer_process_takes_the_place_and_the_older_is_told_to_stop(fleet: Fleet) -> None:
+    older = fleet[Kind.AGENT]
+    newer = await fleet.add(Kind.AGENT)
+    assert (await fleet.client.register(newer.info, newer.holds)).admitted
+    with pytest.raises(StaleBoot, match=newer.boot_id):
+        await fleet.client.register(older.info, older.holds)
+    await fleet.checkpoint("c1")
+    assert len(newer.told) > 0
+    assert [fence for fence in older.fences if fence.checkpoint_id == "c1"] == []
+
+
+async def test_one_that_joins_during_a_round_waits_and_takes_no_part(fleet: Fleet) -> None:
+    """X27: it keeps its gate closed until it is admitted."""
+    fleet[Kind.MODEL].block(BLOCKER)
+    following = Following(fleet.client.create_checkpoint(CheckpointArguments("c1")))
+    await following.until(lambda progress: bool(progress.waiting_for))
+    late = await fleet.add(Kind.RESOURCES, "late")
+    assert not (await fleet.client.register(late.info, late.holds)).admitted
+    fleet[Kind.MODEL].unblock()
+    assert await following.end() is None
+    assert late.told == []
+    assert (await fleet.client.register(late.info, late.holds)).admitted
+
+
+async def test_a_process_that_is_replaced_during_a_round_voids_its_cut(fleet: Fleet) -> None:
+    """X01: known by its registration alone, while nothing is asked of it."""
+    fleet[Kind.RESOURCES].block(BLOCKER)
+    following = Following(fleet.client.create_checkpoint(CheckpointArguments("c1")))
+    await following.until(lambda progress: bool(progress.waiting_for))
+    newer = await fleet.add(Kind.AGENT)
+    assert not (await fleet.client.register(newer.info, newer.holds)).admitted
+    error = await following.end()
+    assert isinstance(error, ParticipantLost)
+    assert newer.boot_id in error.message
+    assert fleet.kinds_told(Snapshot) == []
+
+
+async def test_blockers_are_explained_and_a_silent_member_has_its_error(fleet: Fleet) -> None:
+    """Changes nothing."""
+    fleet[Kind.MODEL].block(BLOCKER)
+    await fleet[Kind.AGENT].die()
+    reports = {report.participant.id.kind: report for report in await fleet.client.explain_blockers()}
+    model = reports[Kind.MODEL].report
+    assert model is not None
+    assert model.blockers == (BLOCKER,)
+    assert reports[Kind.AGENT].report is None
+    assert "nothing listens" in reports[Kind.AGENT].error
+    assert fleet.log == []
+
+
+async def test_a_retire_goes_from_callers_to_callees_and_is_written_first(fleet: Fleet) -> None:
+    """O09."""
+    await fleet.client.retire_episodes([Episode("r1", 2), Episode("r2")])
+    assert fleet.kinds_told(Retire)[:2] == ["environment", "agent"]
+    assert sorted(fleet.kinds_told(Retire)[2:]) == ["model", "resources"]
+    assert {(p.retired["r1"], p.retired["r2"]) for p in fleet.all} == {(2, 0)}
+    assert len(await fleet.names("floors")) == 1
+    with pytest.raises(InvalidField, match="episodes"):
+        await fleet.client.retire_episodes([])
+
+
+async def test_a_retire_that_takes_too_long_names_who_has_not_stopped(fleet: Fleet) -> None:
+    fleet[Kind.AGENT].script[Retire] = DeadlineExceeded("still running")
+    with pytest.raises(DeadlineExceeded, match="agent/x"):
+        await fleet.client.retire_episodes([Episode("r1")])
+    assert fleet[Kind.RESOURCES].retired["r1"] == 0
+
+
+async def test_a_retire_waits_for_open_gates_but_not_for_an_upload(fleet: Fleet) -> None:
+    """C03: an upload may run, and its cut stays as it was taken."""
+    fleet[Kind.AGENT].script[Upload] = slow = asyncio.Event()
+    fleet[Kind.AGENT].block(BLOCKER)
+    following = Following(fleet.client.create_checkpoint(CheckpointArguments("c1")))
+    await following.until(lambda progress: bool(progress.waiting_for))
+    with pytest.raises(Conflict, match="c1"):
+        await fleet.client.retire_episodes([Episode("r1")])
+    fleet[Kind.AGENT].unblock()
+    await following.until(lambda progress: progress.checkpoint.pause_seconds > 0)
+    await fleet.client.retire_episodes([Episode("r1")])
+    slow.set()
+    assert await following.end() is None
+
+
+async def test_a_pin_names_what_latest_stood_for_and_can_be_released(fleet: Fleet) -> None:
+    with pytest.raises(CheckpointNotFound):
+        await fleet.client.pin_checkpoint("latest", "me")
+    await fleet.checkpoint("c1")
+    assert await fleet.client.pin_checkpoint("latest", "me") == "c1"
+    assert await fleet.names("pins") == ["pins/c1/me"]
+    await fleet.client.pin_checkpoint("c1", "me", release=True)
+    assert await fleet.names("pins") == []
+
+
+async def test_code_without_an_event_loop_can_do_the_same(fleet: Fleet) -> None:
+    def work() -> tuple[Stage, list[Stage]]:
+        with SyncCoordinatorClient(fleet.server.address) as client:
+            made = client.checkpoint(CheckpointArguments("c1"))
+            watched = [p.checkpoint.stage for p in client.follow(lambda c: c.watch_checkpoint("c1"))]
+            return made.stage, watched
+
+    assert await asyncio.to_thread(work) == (Stage.PUBLISHED, [Stage.PUBLISHED])
