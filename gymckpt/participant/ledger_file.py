@@ -16,6 +16,10 @@ from gymckpt.errors import StoreUnavailable
 VERSION = 1  # of the tables, kept in the file as user_version
 MAX_GROUP = 256  # jobs that share one transaction
 
+_TABLE = """CREATE TABLE IF NOT EXISTS calls (
+    rollout TEXT NOT NULL, attempt INTEGER NOT NULL, call TEXT NOT NULL, place INTEGER, row BLOB NOT NULL, PRIMARY KEY (rollout, call)
+)"""
+
 Statements = Sequence[tuple[str, Sequence[Sequence[Any]]]]
 """SQL, each with its rows of values."""
 
@@ -113,16 +117,19 @@ class LedgerFile:
 
 
 def _connect(path: str) -> sqlite3.Connection:
+    """Looks before it changes anything."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version not in (0, VERSION):
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version not in (0, VERSION):
+            raise StoreUnavailable(
+                f"ledger {path!r} has version {version}, this release reads {VERSION}; use another path"
+            )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(_TABLE)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+    except BaseException:
         connection.close()
-        raise StoreUnavailable(f"ledger {path!r} has version {version}, this release reads {VERSION}; use another path")
-    connection.execute(
-        "CREATE TABLE IF NOT EXISTS calls (rollout TEXT NOT NULL, attempt INTEGER NOT NULL, call TEXT NOT NULL, "
-        "place INTEGER, row BLOB NOT NULL, PRIMARY KEY (rollout, call))"
-    )
-    connection.execute(f"PRAGMA user_version = {VERSION}")
+        raise
     return connection

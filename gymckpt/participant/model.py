@@ -38,6 +38,7 @@ class ModelParticipant(Participant):
         self.ledger = ledger
         self._new_id = new_id
         self._calls: dict[str, set[ModelCall]] = {}
+        self.held = 0  # responses that wait for the gate
 
     @contextlib.asynccontextmanager
     async def call(self, episode: Episode | None) -> AsyncIterator[ModelCall]:
@@ -105,7 +106,7 @@ class ModelParticipant(Participant):
     # What the base asks.
 
     def counts(self) -> Mapping[str, int]:
-        return {"sessions": len(self.sessions), "calls": len(self.in_flight)}
+        return {"sessions": len(self.sessions), "calls": len(self.in_flight), "held": self.held}
 
     def describe(self, session: Session) -> tuple[str, tuple[Touch, ...]]:
         return self.ledger.last(session.key) or "", ()
@@ -161,7 +162,11 @@ class ModelCall:
         """The first byte is about to go out: waits until the gate is open; from then on a checkpoint waits for the end of this call. Raises StaleAttempt."""
         if self._recorded is None or self._sending:
             return
-        await self._p.open_gate()
+        self._p.held += 1
+        try:
+            await self._p.open_gate()
+        finally:
+            self._p.held -= 1
         self._p.check_attempt(self._recorded)
         self._sending = True
         self.count("stream", blocks=True)
