@@ -26,9 +26,7 @@ def path(parent: str, name: str) -> str:
 def within(parent: str, error: InvalidField) -> InvalidField:
     """The same refusal as seen from the request: `rollout_id ...` becomes `episodes[3].rollout_id ...`."""
     inner = error.field
-    # A fence names its own path already.
-    own = parent.rpartition(".")[2]
-    trimmed = inner.removeprefix(f"{own}.") if inner.startswith(f"{own}.") else inner
+    trimmed = inner.removeprefix("fence.")  # the one value that names its own path
     field = path(parent, trimmed) if trimmed else parent
     message = error.message
     described = field + message[len(inner) :] if inner and message.startswith(inner) else f"{field}: {message}"
