@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.cli.processes import Processes, Run
+from tests.e2e.cli.processes import Processes, Run, start_run
 
 
 @pytest.fixture
@@ -23,9 +23,7 @@ def processes() -> Iterator[Processes]:
 @pytest.fixture
 def run(processes: Processes) -> Run:
     """A coordinator with a store in memory, a counter and a model."""
-    coordinator = processes.serve()
-    counter = processes.member("counter", coordinator.address)
-    return Run(processes, coordinator, counter, processes.member("model", coordinator.address))
+    return start_run(processes)
 
 
 @pytest.fixture

@@ -68,9 +68,14 @@ class Processes:
 
     def start(self, *words: str) -> Process:
         """`python -m <words>`, once it printed its line. Fails with what it said when it ends before."""
-        command = [sys.executable, "-m", *words]
-        pipe = subprocess.PIPE
-        popen = subprocess.Popen(command, cwd=REPOSITORY, env=_environment(), stdout=pipe, stderr=pipe, text=True)
+        popen = subprocess.Popen(
+            [sys.executable, "-m", *words],
+            cwd=REPOSITORY,
+            env=_environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         assert popen.stdout is not None
         line = popen.stdout.readline()
         if not line:
@@ -134,6 +139,13 @@ class Run:
         self.counter = self.processes.member("counter", self.coordinator.address)
 
 
+def start_run(processes: Processes) -> Run:
+    """A coordinator with a store in memory, a counter and a model."""
+    coordinator = processes.serve()
+    counter = processes.member("counter", coordinator.address)
+    return Run(processes, coordinator, counter, processes.member("model", coordinator.address))
+
+
 class Refused(Exception):
     """The counter refused a call."""
 
@@ -143,11 +155,15 @@ class Refused(Exception):
         self.reason = reason
 
 
+def command(*words: str) -> list[str]:
+    """The command line of this interpreter."""
+    return [sys.executable, "-m", "gymckpt.cli", *words]
+
+
 def gymckpt(*words: str, **environment: str) -> Ran:
     """One command, to its end."""
-    command = [sys.executable, "-m", "gymckpt.cli", *words]
     ended = subprocess.run(
-        command,
+        command(*words),
         cwd=REPOSITORY,
         env=_environment() | environment,
         capture_output=True,

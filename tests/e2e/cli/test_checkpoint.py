@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.cli.processes import Refused, Run
+from tests.e2e.cli.processes import LONGEST_COMMAND, REPOSITORY, Refused, Run, command
 
 
 def test_a_checkpoint_is_created_listed_and_shown_with_what_the_caller_gave(run: Run, tmp_path: Path) -> None:
@@ -158,3 +162,36 @@ def test_the_same_arguments_repeat_the_outcome_and_others_are_refused(run: Run) 
     assert (again["sequence"], again["manifest"]) == (first["sequence"], first["manifest"])
     other = run("checkpoint", "create", "step-1", "--full", "--json")
     assert (other.code, other.error["reason"]) == (1, "ARGUMENT_CONFLICT")
+
+
+def test_an_interrupt_ends_only_the_waiting_and_the_same_command_joins_again(run: Run, held: str) -> None:
+    """C02."""
+    words = ("--coordinator", run.coordinator.address, "checkpoint", "create", "step-1")
+    waiting = subprocess.Popen(
+        command(*words), cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    while not run("checkpoint", "list", "--json").json["checkpoints"]:
+        assert waiting.poll() is None
+    waiting.send_signal(signal.SIGINT)
+    stdout, stderr = waiting.communicate(timeout=LONGEST_COMMAND)
+
+    assert (waiting.returncode, stdout) == (130, "")
+    assert "only the waiting ended" in stderr
+    assert "Traceback" not in stderr
+    assert run("checkpoint", "show", "step-1", "--json").json["checkpoint"]["stage"] == "PREPARING"
+    run.release()
+    joined = run("checkpoint", "create", "step-1", "--json")
+    assert (joined.code, joined.json["checkpoint"]["stage"]) == (0, "PUBLISHED")
+
+
+def test_progress_goes_to_standard_error_when_that_is_a_terminal(run: Run) -> None:
+    words = ("--coordinator", run.coordinator.address, "--json", "checkpoint", "create", "step-1")
+    screen, terminal = os.openpty()
+    with open(screen, "rb", buffering=0) as shown:
+        creating = subprocess.Popen(command(*words), cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=terminal, text=True)
+        os.close(terminal)
+        stdout, _ = creating.communicate(timeout=LONGEST_COMMAND)
+        drawn = shown.read(65536)
+    assert creating.returncode == 0
+    assert json.loads(stdout)["checkpoint"]["stage"] == "PUBLISHED"
+    assert b"step-1" in drawn

@@ -16,7 +16,7 @@ def test_members_are_listed_with_who_they_are_and_what_they_hold(run: Run) -> No
     counter = members["resources/counter"]
     assert counter["boot_id"] == run.counter.ready["boot_id"]
     assert counter["address"] == run.counter.address
-    assert (counter["gate"], counter["export"], counter["gate_fence"]) == ("OPEN", "NONE", None)
+    assert (counter["export"], counter["gate_fence"], counter["restore_fence"]) == ("NONE", None, None)
     assert (counter["capture"], counter["state_schemas"]) == ("EXPORTED", ["counter/1"])
 
 
@@ -55,3 +55,9 @@ def test_an_expected_member_that_is_missing_is_named_and_no_checkpoint_is_taken(
     assert (refused.code, refused.error["reason"]) == (1, "MEMBER_MISSING")
     assert "resources/counter" in refused.error["message"]
     assert run("checkpoint", "list", "--json").json == {"checkpoints": []}
+
+
+def test_a_gate_that_opened_is_listed_as_open_once_the_member_was_heard_again(run: Run) -> None:
+    """S01."""
+    while not all(member["gate"] == "OPEN" for member in run("participants", "--json").json["members"]):
+        pass
