@@ -86,13 +86,14 @@ class Coordinator:
     async def stop(self) -> None:
         """Stops without deciding anything; a successor does."""
         tasks: list[CheckpointTask | RestoreTask] = [*self._checkpoints.values(), *self._restores.values()]
+        self._started.cancel()
         for work in self._working:
             work.cancel()
         await asyncio.gather(*(task.close() for task in tasks), *self._working, return_exceptions=True)
         await self._registry.close()
 
     async def _context(self) -> Context:
-        context = await asyncio.shield(self._started)
+        context = await _unless_stopped(self._started)
         if context.records.superseded is not None:
             raise context.records.superseded
         return context
@@ -324,7 +325,7 @@ class Coordinator:
         task = asyncio.create_task(work)
         self._working.add(task)
         task.add_done_callback(self._working.discard)
-        return await asyncio.shield(task)
+        return await _unless_stopped(task)
 
     async def _follow(self, task: CheckpointTask) -> AsyncIterator[CheckpointProgress]:
         """Each new progress once, to the end; while a caller holds the gates, to the decision."""
@@ -343,6 +344,16 @@ class Coordinator:
         return (
             task.progress.value.checkpoint if task else await catalog.ended_checkpoint(context.records, checkpoint_id)
         )
+
+
+async def _unless_stopped(work: asyncio.Future[T]) -> T:
+    """Its result; whoever waits may go away. Raises TransportFailed when the coordinator stops first."""
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        if work.cancelled():
+            raise TransportFailed("the coordinator stops; ask its successor") from None
+        raise
 
 
 def _forget_ended(tasks: dict[str, CheckpointTask]) -> None:

@@ -110,7 +110,7 @@ async def open_restore(context: Context, arguments: RestoreArguments) -> tuple[R
             records.epoch, records.next_sequence(), checkpoint_id, digest, targets, infos, arguments.digest
         )
         stored = await records.open_restore(round_id, intent)
-    except BaseException:
+    except Exception:
         if round_id not in records.restores:
             await records.unpin(checkpoint_id, round_id)
         raise

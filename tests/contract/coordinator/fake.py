@@ -241,6 +241,7 @@ class FakeParticipant(ParticipantServiceServicer):
         if epoch < self.epoch:
             raise StaleEpoch(f"epoch {epoch} is below {self.epoch}")
         self.epoch = epoch
+        self.log.pulse()
 
     def _report(self) -> Report:
         return Report.of(
