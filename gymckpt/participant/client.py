@@ -44,6 +44,7 @@ async def announce(p: Participant, coordinator: str, admitted: Callable[[], Awai
             if response.admitted and not is_admitted:
                 is_admitted = True
                 await admitted()
+                continue  # say at once that the gate is open
             await asyncio.sleep(max(RETRY, response.interval.ToNanoseconds() / 1e9) if is_admitted else RETRY)
 
 
