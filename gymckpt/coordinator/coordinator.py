@@ -48,6 +48,7 @@ from gymckpt.errors import (
     InvalidField,
     InvalidPhase,
     ParticipantLost,
+    TransportFailed,
 )
 from gymckpt.store.interface import ArtifactStore
 
