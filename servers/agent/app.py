@@ -100,8 +100,7 @@ def agent_app(
     async def run(body: dict[str, Any]) -> JSONResponse:
         call = this_call()
         episode, task = read_run(call, body, name)
-        log.record(replace(call, episode=episode), "run", body)
-        return JSONResponse(await WholeRun(seat, episode, task, continues=call.continues).play())
+        return JSONResponse(await WholeRun(seat, replace(call, episode=episode), episode, task).play())
 
     return app
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gymckpt.errors import InvalidField
-from gymckpt.participant import RESTART_HEADER, VERIFY_HEADER, Activation, Episode
+from gymckpt.participant import RESTART_HEADER, VERIFY_HEADER, Activation, Call, Episode
 from servers.agent.seat import Seat
 from servers.agent.state import LoopState
 from servers.http.peers import Peer, call_headers
@@ -12,23 +12,24 @@ from servers.responses_api import JsonObject
 
 
 class WholeRun:
-    """`continues` is the controller's word that this attempt follows one that a restore brought back."""
+    """`call` is the controller's; it may say that this attempt continues one that a restore brought back."""
 
-    def __init__(self, seat: Seat, episode: Episode, task: Task, *, continues: bool) -> None:
+    def __init__(self, seat: Seat, call: Call, episode: Episode, task: Task) -> None:
         if seat.resources is None:
             raise InvalidField("this agent was started without --resources and cannot seed a run", field="resources")
         self._seat = seat
         self._resources: Peer = seat.resources
         self._episode = episode
         self._task = task
-        self._continues = continues
+        self._call = call
 
     async def play(self) -> JsonObject:
         """The graded rollout. Raises GymckptError, UnexpectedAnswer, TransportFailed."""
         participant, task = self._seat.participant, self._task
-        async with participant.run_episode(self._episode, task.identity, continues=self._continues) as act:
+        async with participant.run_episode(self._episode, task.identity, continues=self._call.continues) as act:
             if act.reply is not None:
                 return act.reply
+            self._seat.log.record(self._call, "run", task.identity)
             state = await self._seed(act) if act.continuation is None else LoopState.from_json(act.continuation)
             loop = self._seat.loop(task.params, state, self._episode, self._resources)
             response = await loop.run(act)
@@ -39,7 +40,7 @@ class WholeRun:
             return result
 
     async def _seed(self, act: Activation) -> LoopState:
-        headers = call_headers(self._episode, continues=self._continues)
+        headers = call_headers(self._episode, continues=self._call.continues)
         body = {"responses_create_params": self._task.params, **self._task.data}
         async with act.step("replay"):
             seeded = await self._seat.outgoing.fetch(f"{self._resources.url}/seed_session", body, headers=headers)
