@@ -123,7 +123,8 @@ class Checkpointing:
         p.export.check_free(fence, p.clock())
         p.gate.confirm(fence, snapshot.closing)
         if p.blocking():
-            raise CutVoid(f"{p.id} is no longer ready: {p.blocking()} blockers, first {p.report().blockers[0]}")
+            first = ", ".join(f"{b.type} {b.episode or ''} {b.subject}" for b in p.report().blockers[:3])
+            raise CutVoid(f"{p.id} is no longer ready, {p.blocking()} blockers: {first}")
         cut = take_cut(p, fence, snapshot)
         p.export.take(fence, cut, snapshot.export_lease, p.clock())
         p.gate.renew(p.clock())
