@@ -1,0 +1,72 @@
+"""What the README prints, run as printed."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def block(marker: str) -> str:
+    """The fenced block after `<!-- marker -->`."""
+    found = re.search(rf"<!-- {re.escape(marker)} -->\n```[a-z]*\n(.*?)```", README, re.DOTALL)
+    assert found is not None, f"the README has no block marked {marker!r}"
+    return found[1]
+
+
+def free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports: list[int] = [held.getsockname()[1] for held in sockets]
+    for held in sockets:
+        held.close()
+    return ports
+
+
+def test_the_embedding_example_survives_a_kill_of_everything_as_printed(tmp_path: Path) -> None:
+    """P01, C09, X23: a FastAPI app of the user's own counts on after SIGKILL; its older attempt is refused."""
+    (tmp_path / "app.py").write_text(block("file: app.py"))
+    script = "".join(
+        block(f"run: {name}")
+        for name in ("start everything", "count and take a checkpoint", "kill, start again, restore")
+    )
+    for printed, free in zip(("7070", "8001", "8002"), free_ports(3), strict=True):
+        script = script.replace(printed, str(free))
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180, check=False
+    )
+    answers = re.findall(r'^\{"count":(\d+)\}$', ran.stdout, re.MULTILINE)
+    assert answers == ["0", "1", "2", "3", "4"], ran.stdout + ran.stderr
+    assert "STALE_ATTEMPT" in ran.stdout
+
+
+def test_the_grpcurl_examples_run_as_printed(tmp_path: Path) -> None:
+    """X20: list, describe, status, and one prepare and abort by hand, against a server that was started as printed."""
+    (tmp_path / "app.py").write_text(block("file: app.py"))
+    start = block("run: start everything")
+    for printed, free in zip(("7070", "8001", "8002"), free_ports(3), strict=True):
+        start = start.replace(printed, str(free))
+    find = """
+until gymckpt --json participants > members.json && grep -q resources/counter members.json; do sleep 0.2; done
+read -r ADDRESS EPOCH BOOT_ID < <(python - <<'PY'
+import json
+told = json.load(open("members.json"))
+[member] = [member for member in told["members"] if member["participant"] == "resources/counter"]
+print(member["address"], told["epoch"], member["boot_id"])
+PY
+)
+"""
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    script = f"set -e\ntrap 'kill $(jobs -p)' EXIT\n{start}{find}{block('grpcurl')}"
+    ran = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    for expected in ("gymckpt.v1.ParticipantService", "rpc Transition", '"gate": "GATE_STATE_CLOSED"', '"abort_done"'):
+        assert expected in ran.stdout, ran.stdout + ran.stderr
