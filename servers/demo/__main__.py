@@ -11,6 +11,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from gymckpt.errors import GymckptError
 from servers.demo.fleet import ServerFailed
 from servers.demo.life import NeverCame
 from servers.demo.outcome import Outcome
@@ -52,8 +53,8 @@ def main() -> None:
 
     try:
         outcome = asyncio.run(Demo(settings, tell).run())
-    except (ServerFailed, NeverCame) as error:
-        raise SystemExit(f"error: {error}\nwhat the servers said is in {directory}") from error
+    except (ServerFailed, NeverCame, GymckptError) as error:
+        raise SystemExit(f"error: {type(error).__name__}: {error}\nwhat the servers said is in {directory}") from error
     _report(outcome, given.report)
     if outcome.failures():
         sys.exit(f"logs, store and ledgers are in {directory}")

@@ -76,8 +76,15 @@ class Fleet:
         return {name: server.pid for name, server in self.servers.items()}
 
     async def start(self, *programs: Program) -> None:
-        """Starts all at once and waits until each has announced itself. Raises ServerFailed for the first that does not; the others are ended by `kill`."""
-        await asyncio.gather(*map(self._start, programs))
+        """Starts all at once and waits until each has announced itself. Raises ServerFailed for the first that does not; whatever had not by then is killed."""
+        starting = [asyncio.create_task(self._start(program), name=program.name) for program in programs]
+        try:
+            await asyncio.gather(*starting)
+        except BaseException:
+            for task in starting:
+                task.cancel()
+            await asyncio.gather(*starting, return_exceptions=True)
+            raise
 
     async def kill(self, names: Iterable[str] | None = None) -> None:
         """SIGKILL to the process groups of `names` (all), at once; returns when the processes are gone."""

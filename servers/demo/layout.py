@@ -35,7 +35,8 @@ MEMBERS = {
 
 @dataclass(frozen=True)
 class Layout:
-    """`store` None: without a coordinator, checkpointing is off. `modules` starts another program for a server; `latency` is in seconds."""
+    """`store` None: without a coordinator, checkpointing is off. `latency` is in seconds. `instead` names another program for a server, as a module and its
+    first arguments."""
 
     tasks: Path
     log: Path
@@ -44,7 +45,7 @@ class Layout:
     tables: Path | None = None
     latency: tuple[float, float] = (0.1, 0.5)
     seed: int = 0
-    modules: Mapping[str, str] = field(default_factory=dict)
+    instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     async def start(self, fleet: Fleet, ports: Mapping[str, int] | None = None) -> None:
         """Starts callees before callers, on the given ports or on free ones. Raises ServerFailed."""
@@ -53,7 +54,7 @@ class Layout:
         def program(name: str, *arguments: str) -> Program:
             environment = {"GYMCKPT_COORDINATOR": fleet.address(COORDINATOR)} if self.store is not None else {}
             options = ("--name", name, "--port", str(given.get(name, 0)), "--log", str(self.log))
-            return Program(name, self._module(name), (*options, *arguments), environment)
+            return self._program(name, (*options, *arguments), environment)
 
         if self.store is not None:
             await fleet.start(self._coordinator(self.store, given.get(COORDINATOR, 0)))
@@ -64,8 +65,9 @@ class Layout:
         agent = f"{AGENT}={fleet.address(AGENT)}"
         await fleet.start(program(ENVIRONMENT, "--agent", agent, "--resources", workplace))
 
-    def _module(self, name: str) -> str:
-        return self.modules.get(name, MODULES[name])
+    def _program(self, name: str, arguments: tuple[str, ...], environment: Mapping[str, str]) -> Program:
+        module, *first = self.instead.get(name, (MODULES[name],))
+        return Program(name, module, (*first, *arguments), environment)
 
     def _policy(self) -> tuple[str, ...]:
         latency = "{:g}:{:g}".format(*self.latency)
@@ -75,4 +77,4 @@ class Layout:
     def _coordinator(self, store: Path, port: int) -> Program:
         expected = [argument for member in MEMBERS.values() for argument in ("--expect", member)]
         arguments = ("--json", "serve", "--store", str(store), "--listen", f"127.0.0.1:{port}", *expected)
-        return Program(COORDINATOR, self._module(COORDINATOR), arguments)
+        return self._program(COORDINATOR, arguments, {})

@@ -32,7 +32,7 @@ HOLD_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Settings:
-    """What to play and on what. `directory` must be empty or new; `modules` starts other programs for servers, by name."""
+    """What to play and on what. `directory` must be empty or new; `instead` is that of the layout of both lives that are compared with the undisturbed one."""
 
     tasks: Tasks
     directory: Path
@@ -41,7 +41,7 @@ class Settings:
     latency: tuple[float, float] = (0.1, 0.5)
     seed: int = 0
     same_ports: bool = False
-    modules: Mapping[str, str] = field(default_factory=dict)
+    instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Demo:
@@ -58,7 +58,7 @@ class Demo:
         """Plays all and compares. Raises ServerFailed, NeverCame, GymckptError when it cannot get that far."""
         before = await self._first_life()
         after = await self._second_life(before)
-        reference = await self._undisturbed()
+        reference = await self.undisturbed()
         return judge(self.rollouts, self.settings.tasks.pristine(), before, after, reference)
 
     # The first life.
@@ -171,7 +171,8 @@ class Demo:
 
     # The reference, and the end.
 
-    async def _undisturbed(self) -> Reference:
+    async def undisturbed(self) -> Reference:
+        """The same rollouts on servers that know no checkpoints and that nobody kills."""
         self.tell("playing the same rollouts without a crash")
         async with lived(self._layout("undisturbed", coordinated=False), self._fleet("undisturbed")) as life:
             await self._start_all(life)
@@ -193,7 +194,7 @@ class Demo:
             tables=settings.tasks.tables_directory,
             latency=settings.latency,
             seed=settings.seed,
-            modules=settings.modules if coordinated else {},
+            instead=settings.instead if coordinated else {},
         )
 
     def _fleet(self, name: str) -> Fleet:
