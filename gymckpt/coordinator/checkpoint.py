@@ -24,6 +24,7 @@ from gymckpt.core.standing import Gate, Stage
 from gymckpt.errors import CheckpointAborted, GymckptError, StaleEpoch, StoreFull, StoreUnavailable, TransportFailed
 
 STORE_RETRY_SECONDS = 0.5
+QUIET_SECONDS = 0.5  # a member that takes longer to become ready is asked why
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,10 @@ class CheckpointTask:
         self.progress = Progress(self._describe())
         self._task = asyncio.create_task(self._run(), name=f"checkpoint {arguments.checkpoint_id}")
         self._task.add_done_callback(_accident)
+
+    @property
+    def round_id(self) -> str:
+        return self.arguments.checkpoint_id
 
     @property
     def open(self) -> bool:
@@ -124,6 +129,7 @@ class CheckpointTask:
     async def _run(self) -> None:
         for boot_id, member in self._members.items():
             member.link.on_report = self._report_of(boot_id)
+        self._start(self._ask_the_quiet())
         try:
             await self._context.faults.reach("checkpoint.intended")
             while True:
@@ -141,6 +147,17 @@ class CheckpointTask:
             for child in (*self._children, *self._deciding.values()):
                 child.cancel()
             self.progress.set(self._describe(), ended=True)
+
+    async def _ask_the_quiet(self) -> None:
+        """Callers are told what keeps the gates from closing, also by members that report nothing by themselves."""
+        while self.machine.stage in (Stage.PREPARING, Stage.HELD):
+            await asyncio.sleep(QUIET_SECONDS)
+            for boot_id, standing in self.machine.standings.items():
+                if standing.gate is Gate.CLOSING and standing.report is None:
+                    status = await self._members[boot_id].link.status(timeout=self._context.settings.patience)
+                    if not isinstance(status, Lost | Refusal):
+                        self.machine.reported(boot_id, status.report)
+                        self._announce()
 
     async def _reach_stage(self) -> None:
         stage = self.machine.stage

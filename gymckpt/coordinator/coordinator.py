@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 
 from gymckpt.coordinator import catalog
 from gymckpt.coordinator.checkpoint import CheckpointTask
@@ -12,10 +11,9 @@ from gymckpt.coordinator.context import Context
 from gymckpt.coordinator.faults import Faults
 from gymckpt.coordinator.members.link import Lost, Refusal
 from gymckpt.coordinator.members.registry import Member, Registry
-from gymckpt.coordinator.opening import open_checkpoint, open_restore, ready_members
 from gymckpt.coordinator.records import RESTORE
-from gymckpt.coordinator.restore import RestoreTask, restore_aborted
-from gymckpt.coordinator.retire import retire
+from gymckpt.coordinator.restore import restore_aborted
+from gymckpt.coordinator.rounds import Rounds, unless_stopped
 from gymckpt.coordinator.takeover import take_over
 from gymckpt.coordinator.values import (
     Checkpoint,
@@ -44,16 +42,11 @@ from gymckpt.core.standing import Stage
 from gymckpt.core.transitions import Holdings
 from gymckpt.errors import (
     CheckpointAborted,
-    Conflict,
     InvalidField,
     InvalidPhase,
     ParticipantLost,
-    TransportFailed,
 )
 from gymckpt.store.interface import ArtifactStore
-
-ENDED_KEPT = 64
-T = TypeVar("T")
 
 
 class Coordinator:
@@ -74,11 +67,7 @@ class Coordinator:
         self._settings = settings or Settings()
         self._faults = faults or Faults()
         self._started: asyncio.Future[Context] = asyncio.get_running_loop().create_future()
-        self._checkpoints: dict[str, CheckpointTask] = {}
-        self._restores: dict[str, RestoreTask] = {}
-        self._begun: CheckpointTask | RestoreTask | None = None
-        self._beginning = ""
-        self._working: set[asyncio.Task[Any]] = set()
+        self._rounds = Rounds(self._settings)
 
     async def start(self) -> None:
         """Takes over from whoever coordinated before."""
@@ -86,15 +75,12 @@ class Coordinator:
 
     async def stop(self) -> None:
         """Stops without deciding anything; a successor does."""
-        tasks: list[CheckpointTask | RestoreTask] = [*self._checkpoints.values(), *self._restores.values()]
         self._started.cancel()
-        for work in self._working:
-            work.cancel()
-        await asyncio.gather(*(task.close() for task in tasks), *self._working, return_exceptions=True)
+        await self._rounds.close()
         await self._registry.close()
 
     async def _context(self) -> Context:
-        context = await _unless_stopped(self._started)
+        context = await unless_stopped(self._started)
         if context.records.superseded is not None:
             raise context.records.superseded
         return context
@@ -109,10 +95,10 @@ class Coordinator:
             for member in self._registry.members
             if member.info.worker == info.worker
         }
-        member = self._registry.register(info, holds, lost, context.now(), admit=self._busy() == "")
+        member = self._registry.register(info, holds, lost, context.now(), admit=self._rounds.busy() == "")
         replaced = before.get(info.id, info.boot_id)
-        if replaced != info.boot_id and isinstance(self._begun, CheckpointTask):
-            self._begun.lose(replaced, f"boot {replaced} was replaced by boot {info.boot_id}")
+        if replaced != info.boot_id:
+            self._rounds.lose(replaced, f"boot {replaced} was replaced by boot {info.boot_id}")
         return Registration(context.records.epoch, member.admitted, self._settings.interval)
 
     async def membership(self) -> Membership:
@@ -143,7 +129,7 @@ class Coordinator:
         """Takes a checkpoint, or joins it; ends with PUBLISHED or HELD. Raises what CreateCheckpoint says."""
         context = await self._context()
         checkpoint_id = arguments.checkpoint_id
-        task = self._checkpoints.get(checkpoint_id)
+        task = self._rounds.checkpoints.get(checkpoint_id)
         intent = context.records.intents.get(checkpoint_id)
         if task is None and await context.records.decision(checkpoint_id) is not None:
             if intent is not None:
@@ -151,7 +137,7 @@ class Coordinator:
             yield CheckpointProgress(_published(await catalog.ended_checkpoint(context.records, checkpoint_id)))
             return
         if task is None:
-            task = await self._in_background(self._begin_checkpoint(context, arguments))
+            task = await self._rounds.begin_checkpoint(context, arguments)
         check_same(checkpoint_id, task.intent.arguments, arguments.digest)
         task.go_on()
         async for progress in self._follow(task):
@@ -164,7 +150,7 @@ class Coordinator:
     async def watch(self, checkpoint_id: str) -> AsyncIterator[CheckpointProgress]:
         """Progress of a checkpoint to its end. Raises CheckpointNotFound."""
         context = await self._context()
-        task = self._checkpoints.get(check_checkpoint_id(checkpoint_id))
+        task = self._rounds.checkpoints.get(check_checkpoint_id(checkpoint_id))
         if task is None:
             yield CheckpointProgress(await catalog.ended_checkpoint(context.records, checkpoint_id))
             return
@@ -187,7 +173,7 @@ class Coordinator:
     async def resume(self, checkpoint_id: str) -> Checkpoint:
         """Opens the gates. Raises CheckpointNotFound, InvalidPhase, ParticipantLost naming every member that did not answer."""
         context = await self._context()
-        task = self._checkpoints.get(check_checkpoint_id(checkpoint_id))
+        task = self._rounds.checkpoints.get(check_checkpoint_id(checkpoint_id))
         if task is None or not task.open:
             return await self._checkpoint(context, checkpoint_id)
         task.resume()
@@ -205,9 +191,9 @@ class Coordinator:
         """Ends a checkpoint at once, whatever it is doing; answers what was decided."""
         context = await self._context()
         check_checkpoint_id(checkpoint_id)
-        if checkpoint_id not in self._checkpoints:
+        if checkpoint_id not in self._rounds.checkpoints:
             await context.records.decide(checkpoint_id, Decision(None, why or "a caller asked for it"))
-        task = self._checkpoints.get(checkpoint_id)
+        task = self._rounds.checkpoints.get(checkpoint_id)
         if task is None or not task.open:
             return await self._checkpoint(context, checkpoint_id)
         task.abort(why)
@@ -216,7 +202,7 @@ class Coordinator:
     async def renew(self, checkpoint_id: str, gate_lease: float = 0.0, export_lease: float = 0.0) -> None:
         """Restarts the leases of an open checkpoint; zero keeps a length. Raises CheckpointNotFound, InvalidPhase."""
         context = await self._context()
-        task = self._checkpoints.get(check_checkpoint_id(checkpoint_id))
+        task = self._rounds.checkpoints.get(check_checkpoint_id(checkpoint_id))
         if task is None or not task.open:
             stage = (await self._checkpoint(context, checkpoint_id)).stage
             raise InvalidPhase(f"checkpoint {checkpoint_id!r} has ended ({stage.name}); there is nothing to renew")
@@ -241,14 +227,14 @@ class Coordinator:
         """Restores episodes, or joins the restore; ends with RESTORED and the outcome. Raises what RestoreCheckpoint says."""
         context = await self._context()
         records, round_id = context.records, arguments.round_id
-        task = self._restores.get(round_id)
+        task = self._rounds.restores.get(round_id)
         intent = records.restores.get(round_id)
         if task is None and intent is not None:
             check_same(round_id, intent.arguments, arguments.digest)
             yield _ended_restore(round_id, intent, await records.decision(round_id))
             return
         if task is None:
-            task = await self._in_background(self._begin_restore(context, arguments))
+            task = await self._rounds.begin_restore(context, arguments)
         check_same(round_id, task.intent.arguments, arguments.digest)
         async for progress in task.progress.follow():
             if task.failure is None:
@@ -261,72 +247,9 @@ class Coordinator:
         """Stops attempts everywhere and refuses them from then on. Raises Conflict, DeadlineExceeded, ParticipantLost."""
         context = await self._context()
         episodes = check_episodes(episodes, required=True)
-        await self._in_background(self._retire(context, episodes, timeout or self._settings.retire_timeout))
+        await self._rounds.retire(context, episodes, timeout or self._settings.retire_timeout)
 
     # --- how ---
-
-    def _busy(self) -> str:
-        """What runs now; empty when nothing does."""
-        if self._beginning:
-            return self._beginning
-        if self._begun is not None and self._begun.open:
-            return (
-                self._begun.arguments.checkpoint_id
-                if isinstance(self._begun, CheckpointTask)
-                else self._begun.arguments.round_id
-            )
-        return ""
-
-    def _take_place(self, name: str) -> None:
-        """Raises Conflict while another round runs."""
-        busy = self._busy()
-        if busy:
-            raise Conflict(
-                f"{busy!r} is under way; {name!r} must wait until it ends",
-                details={"holder": busy, "id": name},
-                retry_after=self._settings.retry_after,
-            )
-        self._beginning = name
-
-    async def _begin_checkpoint(self, context: Context, arguments: CheckpointArguments) -> CheckpointTask:
-        self._take_place(arguments.checkpoint_id)
-        try:
-            intent, members = await open_checkpoint(context, arguments)
-            self._begun = CheckpointTask(context, arguments, intent, members)
-            self._checkpoints[arguments.checkpoint_id] = self._begun
-            _forget_ended(self._checkpoints)
-            return self._begun
-        finally:
-            self._beginning = ""
-
-    async def _begin_restore(self, context: Context, arguments: RestoreArguments) -> RestoreTask:
-        self._take_place(arguments.round_id)
-        try:
-            intent, members = await open_restore(context, arguments)
-            self._begun = RestoreTask(context, arguments, intent, [member.link for member in members])
-            self._restores[arguments.round_id] = self._begun
-            return self._begun
-        finally:
-            self._beginning = ""
-
-    async def _retire(self, context: Context, episodes: tuple[Episode, ...], timeout: float) -> None:
-        """May run beside an upload whose gates are open: its cut stays as it was taken."""
-        uploading = isinstance(self._begun, CheckpointTask) and self._begun.gates_open and not self._beginning
-        if not uploading:
-            self._take_place("retire")
-        try:
-            members = await ready_members(context) if not uploading else self._registry.members
-            await retire(context, [member.link for member in members], episodes, timeout)
-        finally:
-            if not uploading:
-                self._beginning = ""
-
-    async def _in_background(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs to its end although the caller stops waiting."""
-        task = asyncio.create_task(work)
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
-        return await _unless_stopped(task)
 
     async def _follow(self, task: CheckpointTask) -> AsyncIterator[CheckpointProgress]:
         """Each new progress once, to the end; while a caller holds the gates, to the decision."""
@@ -341,27 +264,10 @@ class Coordinator:
         task.check_running()
 
     async def _checkpoint(self, context: Context, checkpoint_id: str) -> Checkpoint:
-        task = self._checkpoints.get(checkpoint_id)
+        task = self._rounds.checkpoints.get(checkpoint_id)
         return (
             task.progress.value.checkpoint if task else await catalog.ended_checkpoint(context.records, checkpoint_id)
         )
-
-
-async def _unless_stopped(work: asyncio.Future[T]) -> T:
-    """Its result; whoever waits may go away. Raises TransportFailed when the coordinator stops first."""
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        if work.cancelled():
-            raise TransportFailed("the coordinator stops; ask its successor") from None
-        raise
-
-
-def _forget_ended(tasks: dict[str, CheckpointTask]) -> None:
-    """The records know those that ended long ago."""
-    for name in list(tasks)[:-ENDED_KEPT]:
-        if not tasks[name].open:
-            del tasks[name]
 
 
 def _published(checkpoint: Checkpoint) -> Checkpoint:

@@ -22,6 +22,7 @@ from gymckpt.errors import (
     DamagedBlob,
     MemberMissing,
     StaleEpoch,
+    StoreUnavailable,
 )
 
 STARTING_POLL_SECONDS = 0.1
@@ -40,31 +41,46 @@ async def ready_members(context: Context) -> list[Member]:
 
 async def _absence(context: Context, member: Member) -> str | None:
     """Why the member cannot take part; "" when it can, None when it left long ago and nobody expects it."""
-    settings, name = context.settings, f"{member.info.id} ({member.info.worker})"
-    deadline = context.now() + settings.patience
+    name = f"{member.info.id} ({member.info.worker})"
+    deadline = context.now() + context.settings.patience
     told = False
     while True:
-        status = await member.link.status(context.records.epoch, timeout=settings.patience)
-        if isinstance(status, Refusal):
-            if isinstance(status.error, StaleEpoch):
-                raise status.error
-            return f"{name}: {status.error.message}"
+        status = await member.link.status(context.records.epoch, timeout=context.settings.patience)
         if isinstance(status, Lost):
-            long_ago = context.now() - member.heard > SILENT_INTERVALS * settings.interval
-            if status.gone and long_ago and member.info.id not in context.registry.expected:
-                context.registry.drop(member)
-                return None
-            return f"{name}: {status.why}"
-        member.holds, member.lost, member.heard = status.holds, status.lost, context.now()
-        if not told and (status.holds.gate_fence or status.holds.export_fence):
-            await tell_decided(context, member)
-            told = True
-            continue
-        if status.holds.gate is not GateState.CLOSED or status.holds.gate_fence is not None:
-            return ""
+            return _lost(context, member, name, status)
+        if isinstance(status, Refusal):
+            if not isinstance(status.error, StoreUnavailable):
+                return _refused(name, status)
+            why = f"{name}: {status.error.message}"
+        else:
+            member.holds, member.lost, member.heard = status.holds, status.lost, context.now()
+            if not told and (status.holds.gate_fence or status.holds.export_fence):
+                await tell_decided(context, member)
+                told = True
+                continue
+            if status.holds.gate is not GateState.CLOSED or status.holds.gate_fence is not None:
+                return ""
+            why = f"{name}: still starting, its gate was never open"
         if context.now() >= deadline:
-            return f"{name}: still starting, its gate was never open"
+            return why
         await asyncio.sleep(STARTING_POLL_SECONDS)
+
+
+def _lost(context: Context, member: Member, name: str, status: Lost) -> str | None:
+    """A dead process is dropped once it has been silent for long, when nobody expects it or another one serves the participant."""
+    registry, expected = context.registry, context.registry.expected
+    long_ago = context.now() - member.heard > SILENT_INTERVALS * context.settings.interval
+    others = [other for other in registry.members if other.info.id == member.info.id and other is not member]
+    if status.gone and long_ago and (others or member.info.id not in expected):
+        registry.drop(member)
+        return None
+    return f"{name}: {status.why}"
+
+
+def _refused(name: str, status: Refusal) -> str:
+    if isinstance(status.error, StaleEpoch):
+        raise status.error
+    return f"{name}: {status.error.message}"
 
 
 async def open_checkpoint(context: Context, arguments: CheckpointArguments) -> tuple[Intent, list[Member]]:

@@ -53,6 +53,10 @@ class RestoreTask:
         self._task = asyncio.create_task(self._run(), name=arguments.round_id)
 
     @property
+    def round_id(self) -> str:
+        return self.arguments.round_id
+
+    @property
     def open(self) -> bool:
         """Whether the round still holds its place: nothing else may begin."""
         return not self._task.done()

@@ -20,7 +20,7 @@ from gymckpt.core.ids import Fence
 from gymckpt.core.manifest import Decision
 from gymckpt.core.names import EPOCHS, epoch_name, epoch_of
 from gymckpt.core.transitions import Abort, Decided, Holdings, Resume, Transition
-from gymckpt.errors import RestoreAborted, TransportFailed
+from gymckpt.errors import GymckptError, RestoreAborted, StaleEpoch, TransportFailed
 from gymckpt.store.interface import ArtifactStore
 
 ASK_AGAIN_SECONDS = 0.5
@@ -92,27 +92,24 @@ async def _hear_everyone(context: Context, gone: Collection[str]) -> list[Partic
 
 
 async def _hear(context: Context, member: MemberName, gone: Collection[str]) -> ParticipantStatus | None:
-    """Asks one process until it answers or is dead; a dead one is forgotten."""
+    """Asks one process until it answers or is dead; a dead one is forgotten. Raises StaleEpoch."""
     client = ParticipantClient(member.address)
-    waited = False
+    told = False
     try:
         while True:
             try:
                 status = await client.status(context.records.epoch, timeout=context.settings.patience)
-            except TransportFailed as error:
-                dead = member.worker.rpartition("/")[0] in gone or await refuses(member.address)
-                if dead:
+            except StaleEpoch:
+                raise
+            except GymckptError as error:
+                # One that is still starting says so itself: it will read the new epoch.
+                if isinstance(error, TransportFailed) and await _is_dead(member, gone):
                     log.info("%s is gone: %s", member.name, error.message)
                     await context.records.forget_member(member.name)
                     return None
-                if not waited:
-                    log.warning(
-                        "waiting for %s at %s, or for proof that it is dead: %s",
-                        member.name,
-                        member.address,
-                        error.message,
-                    )
-                waited = True
+                if not told:
+                    log.warning("waiting for %s at %s: %s", member.name, member.address, error.message)
+                told = True
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
                 continue
             if status.info.boot_id != member.boot_id:
@@ -120,6 +117,11 @@ async def _hear(context: Context, member: MemberName, gone: Collection[str]) -> 
             return status
     finally:
         await client.close()
+
+
+async def _is_dead(member: MemberName, gone: Collection[str]) -> bool:
+    """Nothing listens where it served, or a person said so."""
+    return member.worker.rpartition("/")[0] in gone or await refuses(member.address)
 
 
 def _raise_sequence(records: Records, heard: Sequence[ParticipantStatus]) -> None:

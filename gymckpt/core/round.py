@@ -102,9 +102,9 @@ class CheckpointRound:
             scope = self.arguments.episodes or None
             found.extend(orders.snapshots(everyone, self.export_lease, self.base_checkpoint_id, scope, deadline))
         elif self.stage in (Stage.UPLOADING, Stage.PUBLISHED):
-            found.extend(orders.uploads(everyone, now))
             if self._may_resume():
                 found.extend(orders.resumes(everyone, deadline))
+            found.extend(orders.uploads(everyone, now))
             if self.decision is not None:
                 found.extend(orders.news(everyone, Decided(published=True), deadline))
         if self._renewable() and now >= self._renew_at:

@@ -89,7 +89,8 @@ class Standing:
     def holds(self) -> bool:
         """Whether a lease of the round runs there."""
         gate = self.gate not in (Gate.UNTOUCHED, Gate.OPEN)
-        return not self.lost and self.news is News.UNTOLD and (gate or self.export in (Export.FROZEN, Export.UPLOADING))
+        export = self.export not in (Export.NONE, Export.FREEZING)
+        return not self.lost and self.news is News.UNTOLD and (gate or export)
 
 
 @dataclass(slots=True)

@@ -38,6 +38,7 @@ class Registry:
         self.expected = tuple(sorted(set(expected)))
         self._members: dict[Key, Member] = {}
         self._replaced: dict[str, str] = {}
+        self._unused: list[Link] = []
 
     @property
     def members(self) -> list[Member]:
@@ -69,6 +70,8 @@ class Registry:
         if member is not None and member.info.boot_id != info.boot_id:
             self._replaced[member.info.boot_id] = info.boot_id
             member.link.mark_gone(f"boot {member.info.boot_id} was replaced by boot {info.boot_id}")
+        if member is not None:
+            self._unused.append(member.link)
         member = Member(Link(info), holds, now, admit, tuple(lost))
         self._members[key] = member
         return member
@@ -78,6 +81,13 @@ class Registry:
         key = (member.info.id, member.info.worker)
         if self._members.get(key) is member:
             del self._members[key]
+            self._unused.append(member.link)
+
+    async def close_unused(self) -> None:
+        """Closes the ways to processes that were replaced or dropped; no round may use them any more."""
+        unused, self._unused = self._unused, []
+        for link in unused:
+            await link.close()
 
     def check_complete(self, members: Sequence[Member], absent: Sequence[str] = ()) -> None:
         """Raises MemberMissing unless all that are expected, and a model, are among `members` and nobody is `absent`."""
@@ -96,5 +106,6 @@ class Registry:
             )
 
     async def close(self) -> None:
+        await self.close_unused()
         for member in self.members:
             await member.link.close()

@@ -300,8 +300,10 @@ async def test_a_long_upload_is_kept_alive(fleet: Fleet) -> None:
     """A lease restarts with whatever is heard of the round."""
     fleet[Kind.AGENT].script[Upload] = slow = asyncio.Event()
     following = Following(fleet.client.create_checkpoint(CheckpointArguments("c1", export_lease=0.3)))
-    await fleet.until(lambda: len(fleet.kinds_told(Renew)) >= 3)
-    assert set(fleet.kinds_told(Renew)) == {"agent"}
+    await following.until(lambda progress: progress.uploaded == 3)
+    told = len(fleet.log)
+    await fleet.until(lambda: len(fleet.log) >= told + 12)
+    assert {(name, type(step)) for name, step in fleet.log[told:]} == {(f"{kind}/x", Renew) for kind in Kind}
     slow.set()
     assert await following.end() is None
 
