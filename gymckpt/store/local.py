@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 from gymckpt.core.chunks import FRAME, is_large
 from gymckpt.core.ids import Digest
 from gymckpt.core.names import check_name, check_prefix, epoch_of
-from gymckpt.errors import InvalidPhase, NameNotFound
+from gymckpt.errors import InvalidPhase, NameNotFound, StoreError
 from gymckpt.store.backend import Backend, Upload, check_range
 from gymckpt.store.interface import NameEntry, StoreInfo
 from gymckpt.store.local_blobs import LocalBlobs
@@ -41,7 +41,7 @@ class LocalStore(Backend):
         self._names = LocalNames(layout, files)
         self._highest_epoch = max(map(epoch_of, self._names.all), default=0)
         self._threads = ThreadPoolExecutor(WORK_THREADS, thread_name_prefix="gymckpt-store")
-        self._writing: dict[Digest, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._writing: WeakValueDictionary[Digest, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod
     async def open(cls, directory: str | os.PathLike[str], files: Files | None = None) -> LocalStore:
@@ -50,7 +50,13 @@ class LocalStore(Backend):
         The directory may be used by one store at a time: another process that has it open is named.
         """
         layout, used = Layout(Path(directory)), files or Files()
-        return cls(layout, used, await asyncio.to_thread(_prepare, layout, used))
+        lock = await asyncio.to_thread(_prepare, layout, used)
+        try:
+            with as_store_errors(f"opening the store at {layout.root}"):
+                return await asyncio.to_thread(cls, layout, used, lock)
+        except StoreError:
+            os.close(lock)
+            raise
 
     async def close(self) -> None:
         """Waits for writes under way, then lets another process open the directory."""
@@ -78,7 +84,7 @@ class LocalStore(Backend):
 
     @asynccontextmanager
     async def upload(self, digest: Digest) -> AsyncIterator[Upload]:
-        turn = self._writing[digest]
+        turn = self._writing.setdefault(digest, asyncio.Lock())
         await turn.acquire()
         upload = _LocalUploadInThreads(self._threads, digest)
         try:
@@ -112,7 +118,7 @@ class LocalStore(Backend):
             os.close(file)
 
     async def list_blobs(self) -> AsyncIterator[list[Digest]]:
-        listing = self._blobs.list()
+        listing = self._blobs.by_shard()
         while (some := await self.run(next, listing, None)) is not None:
             yield some
 

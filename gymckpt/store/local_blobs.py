@@ -179,7 +179,7 @@ class LocalBlobs:
             if size != digest.size or whole.digest() != digest.blake3:
                 raise self.quarantine(digest, f"{size} bytes with digest {whole.hexdigest()}")
 
-    def list(self) -> Iterator[list[Digest]]:
+    def by_shard(self) -> Iterator[list[Digest]]:
         """Every blob, a directory at a time."""
         for shard in SHARDS:
             with as_store_errors("listing blobs"):

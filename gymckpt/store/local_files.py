@@ -113,8 +113,12 @@ def lock_directory(path: Path) -> int:
             f"the store at {path} is in use by process {holder}; stop it, or use another directory",
             details={"directory": str(path), "process": holder},
         ) from held
-    os.ftruncate(file, 0)
-    os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+    try:
+        os.ftruncate(file, 0)
+        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
+    except OSError:
+        os.close(file)
+        raise
     return file
 
 

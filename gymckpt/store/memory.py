@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
+from weakref import WeakValueDictionary
 
 from gymckpt.core.chunks import digest_of, frames
 from gymckpt.core.ids import Digest
@@ -25,7 +25,7 @@ class MemoryStore(Backend):
         self._quarantined: dict[Digest, bytes] = {}
         self._partial: dict[Digest, list[bytes]] = {}
         self._names: dict[str, bytes] = {}
-        self._writing: dict[Digest, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._writing: WeakValueDictionary[Digest, asyncio.Lock] = WeakValueDictionary()
 
     async def find_missing(self, digests: Sequence[Digest]) -> list[Digest]:
         return [digest for digest in dict.fromkeys(digests) if digest not in self._blobs]
@@ -37,7 +37,7 @@ class MemoryStore(Backend):
 
     @asynccontextmanager
     async def upload(self, digest: Digest) -> AsyncIterator[Upload]:
-        async with self._writing[digest]:
+        async with self._writing.setdefault(digest, asyncio.Lock()):
             if digest in self._blobs:
                 yield _MemoryUpload(self, digest, digest.size)
                 return

@@ -16,6 +16,7 @@ from gymckpt.rpc.codec.fields import (
     text,
     within,
 )
+from gymckpt.rpc.codec.frames import Frame, decode_read_response, encode_frame_request, write_request_serializer
 from gymckpt.rpc.codec.manifests import (
     MAX_WHY,
     decode_checkpoint_manifest,
@@ -36,8 +37,6 @@ from gymckpt.rpc.codec.manifests import (
     encode_session,
 )
 from gymckpt.rpc.codec.shared import (
-    DIGEST_BYTES,
-    FRAME_BYTES,
     MAX_DIGESTS,
     MAX_EPISODES,
     MAX_FEATURES,
@@ -76,8 +75,7 @@ from gymckpt.rpc.codec.shared import (
 
 __all__ = [
     "DAY",
-    "DIGEST_BYTES",
-    "FRAME_BYTES",
+    "Frame",
     "HOUR",
     "MAX_DIGESTS",
     "MAX_EPISODES",
@@ -95,6 +93,7 @@ __all__ = [
     "decode_intent",
     "decode_member",
     "decode_participant_manifest",
+    "decode_read_response",
     "decode_restore_intent",
     "decode_session",
     "descriptor_pool",
@@ -108,6 +107,7 @@ __all__ = [
     "encode_checkpoint_manifest",
     "encode_decision",
     "encode_floors",
+    "encode_frame_request",
     "encode_intent",
     "encode_member",
     "encode_participant_manifest",
@@ -142,4 +142,5 @@ __all__ = [
     "split_digests",
     "text",
     "within",
+    "write_request_serializer",
 ]

@@ -10,6 +10,7 @@ from typing import Literal
 
 from google.protobuf.descriptor_pool import DescriptorPool
 
+from gymckpt.core.chunks import DIGEST_BYTES, FRAME
 from gymckpt.core.ids import MAX_BLOB, Digest, Episode, Fence, ParticipantId, check_boot_id, check_id
 from gymckpt.core.kinds import Capture, ExportState, GateState, Kind
 from gymckpt.core.manifest import ParticipantInfo
@@ -23,8 +24,6 @@ MAX_EPISODES = 100_000
 MAX_DIGESTS = 100_000
 MAX_LOST = 10_000
 MAX_FEATURES = 64
-DIGEST_BYTES = 32
-FRAME_BYTES = 2**20
 MESSAGE_BYTES = 16 * 2**20
 
 
@@ -40,7 +39,7 @@ def reasons() -> list[str]:
 
 def limits_to_proto(episodes: int = MAX_EPISODES) -> types_pb2.Limits:
     """The bounds of this revision."""
-    return types_pb2.Limits(frame_bytes=FRAME_BYTES, message_bytes=MESSAGE_BYTES, episodes=episodes)
+    return types_pb2.Limits(frame_bytes=FRAME, message_bytes=MESSAGE_BYTES, episodes=episodes)
 
 
 def episode_to_proto(episode: Episode) -> types_pb2.Episode:
