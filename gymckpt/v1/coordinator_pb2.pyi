@@ -1017,7 +1017,7 @@ class PinCheckpointRequest(_message.Message):
     checkpoint_id: _builtins.str
     """Required. `latest` is the newest published one."""
     holder: _builtins.str
-    """Required. Names the one that needs it; same alphabet as an id."""
+    """Required. Names the one that needs it; same alphabet as an id, not beginning with `restore-`."""
     release: _builtins.bool
     """True removes the pin."""
     def __init__(

@@ -166,7 +166,8 @@ class CoordinatorServiceServicer(object):
 
         Errors: FAILED_PRECONDITION/MEMBER_MISSING (start the member); FAILED_PRECONDITION/NOT_READY blockers at the deadline (aborted; retire or wait, take a new id);
         FAILED_PRECONDITION/RESTART_IN_SCOPE (leave the episode out); ABORTED/CONFLICT another round runs (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT the
-        id was used with other arguments; ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST (every gate is open again; take a new id).
+        id was used with other arguments; ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST, FAILED_PRECONDITION/MISSING_BLOBS,
+        RESOURCE_EXHAUSTED/STORE_FULL (every gate is open again; take a new id).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -202,7 +203,8 @@ class CoordinatorServiceServicer(object):
     def ResumeCheckpoint(self, request, context):
         """Opens every gate that this checkpoint holds; needs the cut to be complete. Uploads go on. Repeated, it succeeds.
 
-        Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE before the snapshot (abort instead).
+        Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE before the snapshot (abort instead); UNAVAILABLE/PARTICIPANT_LOST names members
+        that did not answer (all others are open; the gate of a silent one opens when its lease ends).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

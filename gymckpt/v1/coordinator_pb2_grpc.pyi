@@ -59,7 +59,8 @@ class CoordinatorServiceStub:
 
     Errors: FAILED_PRECONDITION/MEMBER_MISSING (start the member); FAILED_PRECONDITION/NOT_READY blockers at the deadline (aborted; retire or wait, take a new id);
     FAILED_PRECONDITION/RESTART_IN_SCOPE (leave the episode out); ABORTED/CONFLICT another round runs (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT the
-    id was used with other arguments; ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST (every gate is open again; take a new id).
+    id was used with other arguments; ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST, FAILED_PRECONDITION/MISSING_BLOBS,
+    RESOURCE_EXHAUSTED/STORE_FULL (every gate is open again; take a new id).
     """
     GetCheckpoint: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.GetCheckpointRequest, _coordinator_pb2.GetCheckpointResponse]
     """Reads one checkpoint, whole or under way.
@@ -79,7 +80,8 @@ class CoordinatorServiceStub:
     ResumeCheckpoint: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ResumeCheckpointRequest, _coordinator_pb2.ResumeCheckpointResponse]
     """Opens every gate that this checkpoint holds; needs the cut to be complete. Uploads go on. Repeated, it succeeds.
 
-    Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE before the snapshot (abort instead).
+    Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE before the snapshot (abort instead); UNAVAILABLE/PARTICIPANT_LOST names members
+    that did not answer (all others are open; the gate of a silent one opens when its lease ends).
     """
     AbortCheckpoint: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.AbortCheckpointRequest, _coordinator_pb2.AbortCheckpointResponse]
     """Ends a checkpoint at once at any stage, opens every gate and refuses the id for good. Answers what was decided: a publish that came first stands. An id never
@@ -162,7 +164,8 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
 
     Errors: FAILED_PRECONDITION/MEMBER_MISSING (start the member); FAILED_PRECONDITION/NOT_READY blockers at the deadline (aborted; retire or wait, take a new id);
     FAILED_PRECONDITION/RESTART_IN_SCOPE (leave the episode out); ABORTED/CONFLICT another round runs (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT the
-    id was used with other arguments; ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST (every gate is open again; take a new id).
+    id was used with other arguments; ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST, FAILED_PRECONDITION/MISSING_BLOBS,
+    RESOURCE_EXHAUSTED/STORE_FULL (every gate is open again; take a new id).
     """
     GetCheckpoint: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.GetCheckpointRequest, _coordinator_pb2.GetCheckpointResponse]  # type: ignore[assignment]
     """Reads one checkpoint, whole or under way.
@@ -182,7 +185,8 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
     ResumeCheckpoint: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ResumeCheckpointRequest, _coordinator_pb2.ResumeCheckpointResponse]  # type: ignore[assignment]
     """Opens every gate that this checkpoint holds; needs the cut to be complete. Uploads go on. Repeated, it succeeds.
 
-    Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE before the snapshot (abort instead).
+    Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE before the snapshot (abort instead); UNAVAILABLE/PARTICIPANT_LOST names members
+    that did not answer (all others are open; the gate of a silent one opens when its lease ends).
     """
     AbortCheckpoint: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.AbortCheckpointRequest, _coordinator_pb2.AbortCheckpointResponse]  # type: ignore[assignment]
     """Ends a checkpoint at once at any stage, opens every gate and refuses the id for good. Answers what was decided: a publish that came first stands. An id never
@@ -286,7 +290,8 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: FAILED_PRECONDITION/MEMBER_MISSING (start the member); FAILED_PRECONDITION/NOT_READY blockers at the deadline (aborted; retire or wait, take a new id);
         FAILED_PRECONDITION/RESTART_IN_SCOPE (leave the episode out); ABORTED/CONFLICT another round runs (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT the
-        id was used with other arguments; ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST (every gate is open again; take a new id).
+        id was used with other arguments; ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST, FAILED_PRECONDITION/MISSING_BLOBS,
+        RESOURCE_EXHAUSTED/STORE_FULL (every gate is open again; take a new id).
         """
 
     @_abc_1.abstractmethod
@@ -330,7 +335,8 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_coordinator_pb2.ResumeCheckpointResponse, _abc.Awaitable[_coordinator_pb2.ResumeCheckpointResponse]]:
         """Opens every gate that this checkpoint holds; needs the cut to be complete. Uploads go on. Repeated, it succeeds.
 
-        Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE before the snapshot (abort instead).
+        Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE before the snapshot (abort instead); UNAVAILABLE/PARTICIPANT_LOST names members
+        that did not answer (all others are open; the gate of a silent one opens when its lease ends).
         """
 
     @_abc_1.abstractmethod

@@ -4,12 +4,12 @@ isort:skip_file
 What is stored: the values of names and the blobs that describe a checkpoint. Kept apart from the wire so that each can change alone.
 
 Names in the store (create-only unless said otherwise; `<id>` obeys the alphabet of ids):
-  epochs/<20 digits>                              empty; the number is the epoch
+  epochs/<20 digits>                              random bytes of its owner, who is told apart by them; the number is the epoch
   members/<kind>/<name>/<worker>/<boot id>        Member
   intents/<id>, intents/restore-<id>              Intent, RestoreIntent
   decisions/<id>, decisions/restore-<id>          Decision
   floors/<operation id>/<page>                    Floors
-  pins/<checkpoint id>/<holder>                   empty; may be deleted
+  pins/<checkpoint id>/<holder>                   empty; may be deleted. The pin of `restore-<id>` stays until that restore has ended everywhere
   deleted/<id>                                    empty
 """
 
