@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.unit.participant.base.bed import Clock, Counters, StoppableStore
+from tests.unit.participant.resources.web import App
 from tests.unit.participant.rounds import Rounds
 
 
@@ -28,3 +29,12 @@ def clock() -> Clock:
 @pytest.fixture
 def counters(rounds: Rounds) -> Counters:
     return Counters(rounds)
+
+
+@pytest.fixture
+async def app(counters: Counters) -> App:
+    """With one session, `r`."""
+    app = App(counters)
+    seeded = await app.call("/seed_session")
+    assert seeded.status == 200
+    return app
