@@ -35,7 +35,7 @@ class ExecutionLog:
         """Notes that `call` was carried out: the tool or route `what` with `arguments`, of which the digest is kept, and
         what else is `noted` of it.
 
-        One line in one write: lines of several processes never mix, and a killed process leaves no half line.
+        One line in one write: lines of several processes never mix.
         """
         if self._descriptor is None:
             return
@@ -59,5 +59,9 @@ class ExecutionLog:
 
 
 def read_log(file: Path) -> list[Mapping[str, Any]]:
-    """The lines of a log, oldest first; a file that nobody wrote yet is an empty log."""
-    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    """The lines of a log, oldest first; a file that nobody wrote yet is an empty log.
+
+    A last line without its end is just being written: a reader may see a write page by page.
+    """
+    written, _, _ = file.read_text().rpartition("\n") if file.exists() else ("", "", "")
+    return [json.loads(line) for line in written.splitlines()]

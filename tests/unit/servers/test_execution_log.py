@@ -61,3 +61,19 @@ def test_a_log_outlives_the_server_and_is_continued_by_the_next(tmp_path: Path) 
 def test_without_a_file_nothing_is_recorded(tmp_path: Path) -> None:
     ExecutionLog("counter").record(CALL, "add", {})
     assert read_log(tmp_path / "log") == []
+
+
+def test_a_line_that_is_just_being_written_is_left_out(tmp_path: Path) -> None:
+    log = ExecutionLog("counter", tmp_path / "log")
+    log.record(CALL, "add", {})
+    with (tmp_path / "log").open("a") as written:
+        written.write('{"server": "coun')
+    assert [line["server"] for line in read_log(tmp_path / "log")] == ["counter"]
+
+
+def test_what_else_is_noted_of_a_call_stands_in_its_line(tmp_path: Path) -> None:
+    log = ExecutionLog("counter", tmp_path / "log")
+    log.record(CALL, "verify", {}, tables="5f")
+    assert log.on
+    assert read_log(tmp_path / "log")[0]["tables"] == "5f"
+    assert not ExecutionLog("counter").on
