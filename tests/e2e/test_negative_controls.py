@@ -97,7 +97,7 @@ async def test_a_server_that_forgets_what_it_restored_differs(tmp_path: Path, re
     assert seen.second_checkpoint_different > 0
 
 
-async def test_a_codec_that_takes_nan_for_none_differs(tmp_path: Path, reference: Reference) -> None:
+async def test_a_codec_that_forgets_none_differs(tmp_path: Path, reference: Reference) -> None:
     """P03, R08: no answer of a tool and no byte of a checkpoint shows it, only the cells themselves."""
     seen = await outcome(tmp_path, reference, "forget_none", [WORKPLACE])
     assert seen.tables_different > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -26,13 +27,10 @@ def forget_restored_state() -> None:
 
 
 def forget_none() -> None:
-    """The codec writes None where a cell holds NaN: the bytes of a restored session are those from before, its cells are not."""
-    pack_float = cells.pack
-    packers: dict[type, Callable[[Any], Any]] = {
-        **cells._PACKERS,
-        float: lambda cell: pack_float(cell) if cell == cell else None,
-    }
+    """The codec writes NaN where a cell holds None: checkpoints before and after are the same, the restored cells are not those from before."""
+    packers: dict[type, Callable[[Any], Any]] = {**cells._PACKERS, type(None): lambda _: cells.pack(math.nan)}
     _replace(cells, "_PACKERS", packers)
+    _replace(cells, "_AS_THEY_ARE", cells._AS_THEY_ARE - {type(None)})
 
 
 def accept_old_attempts() -> None:
