@@ -1,0 +1,201 @@
+"""A run whose processes can be killed one by one and started again where they were."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from gymckpt.coordinator import CheckpointArguments, CoordinatorClient, RestoreArguments, ResumePolicy, Stage
+from gymckpt.coordinator.members.client import ParticipantClient, ParticipantStatus
+from gymckpt.core.kinds import ExportState, GateState
+from gymckpt.core.manifest import Decision, ParticipantInfo
+from gymckpt.participant import Episode
+from gymckpt.rpc import codec
+from gymckpt.store import StoreClient
+from servers.demo.fleet import Fleet, Program
+from servers.execution_log import read_log
+from servers.http.peers import call_headers
+from tests.e2e.fleets import AGENT, COORDINATOR, ENVIRONMENT, MODEL, PATIENCE_SECONDS, until
+from tests.e2e.rollouts import counter_row, run, typed, write_tasks
+from tests.e2e.trouble.watch import Watch, watching
+
+COUNTER, STORE = "counter", "store"
+MEMBERS = {
+    COUNTER: f"resources/{COUNTER}",
+    MODEL: f"model/{MODEL}",
+    AGENT: f"agent/{AGENT}",
+    ENVIRONMENT: f"environment/{ENVIRONMENT}",
+}
+"""Participants by the name of their server, callees first."""
+STEPS = 5
+LATENCY = "0.05:0.15"
+
+
+class Run:
+    """One server of each kind, a coordinator with its store, and rollouts under way. `log` is what the servers executed."""
+
+    def __init__(self, directory: Path, watch: Watch, stack: AsyncExitStack) -> None:
+        self.directory = directory
+        self.watch = watch
+        self.fleet = Fleet(directory)
+        self.members: dict[str, ParticipantInfo] = {}
+        self.client: CoordinatorClient
+        self.store: StoreClient
+        self._programs: dict[str, tuple[str, ...]] = {}
+        self._ports: dict[str, int] = {}
+        self._stack = stack
+
+    # --- processes ---
+
+    async def coordinate(self, *, anew: bool = False) -> None:
+        """Starts the coordinator with its store, where the last one was, or (`anew`) without watching it."""
+        watched = () if anew else ("--watch", str(self.watch.socket))
+        expected = [word for member in MEMBERS.values() for word in ("--expect", member)]
+        serve = ("both", "--store", str(self.directory / "store"), *watched, *expected)
+        listen = ("--listen", f"127.0.0.1:{self._ports.get(COORDINATOR, 0)}")
+        await self.fleet.start(Program(COORDINATOR, "tests.e2e.trouble.served", (*serve, *listen)))
+        await self.connect(self.fleet.address(COORDINATOR), self.fleet.address(COORDINATOR))
+        self._ports[COORDINATOR] = self.fleet.port(COORDINATOR)
+
+    async def connect(self, coordinator: str, store: str) -> None:
+        """Speaks to these from now on."""
+        self.client = await self._stack.enter_async_context(CoordinatorClient(coordinator))
+        self.store = StoreClient(store)
+        self._stack.push_async_callback(self.store.close)
+
+    async def start_servers(self, environment: Mapping[str, str]) -> None:
+        """Starts the four servers, and returns when all are members."""
+        rows = [counter_row(0, STEPS)]
+        tasks = ("--tasks", str(write_tasks(self.directory / "tasks.jsonl", rows)))
+        ledger = ("--ledger", str(self.directory / "ledger.sqlite"))
+        self._programs[COUNTER] = ("servers.resources.counter",)
+        self._programs[MODEL] = ("servers.model", *tasks, *ledger, "--latency", LATENCY)
+        self._environment = environment
+        await self.start(COUNTER, MODEL)
+        tools = ("--resources", f"{COUNTER}={self.fleet.address(COUNTER)}")
+        self._programs[AGENT] = ("servers.agent", "--model", f"{MODEL}={self.fleet.address(MODEL)}", *tools)
+        await self.start(AGENT)
+        agent = ("--agent", f"{AGENT}={self.fleet.address(AGENT)}")
+        self._programs[ENVIRONMENT] = ("servers.environment", *agent, *tools)
+        await self.start(ENVIRONMENT)
+        await self.complete()
+
+    async def start(self, *names: str) -> None:
+        """Starts servers, where they were before."""
+        log = ("--log", str(self.directory / "executions.jsonl"))
+        programs = []
+        for name in names:
+            module, *arguments = self._programs[name]
+            port = ("--port", str(self._ports.get(name, 0)))
+            programs.append(Program(name, module, (*arguments, *log, *port), self._environment))
+        await self.fleet.start(*programs)
+        self._ports.update({name: self.fleet.port(name) for name in names})
+
+    async def complete(self, *, without: Iterable[str] = ()) -> None:
+        """Returns when a process of each server that is none of the boots `without` takes part."""
+        missing, last = set(MEMBERS.values()), time.monotonic() + PATIENCE_SECONDS
+        while missing:
+            assert time.monotonic() < last, f"{sorted(missing)} did not register"
+            here = {
+                str(member.participant.id): member.participant
+                for member in (await self.client.participants()).members
+                if member.holds.gate is GateState.OPEN and member.participant.boot_id not in without
+            }
+            missing = set(MEMBERS.values()) - here.keys()
+            self.members = {name: here[member] for name, member in MEMBERS.items() if member in here}
+            await asyncio.sleep(0.02)
+
+    async def replace(self, name: str) -> None:
+        """Starts a server again that was killed; returns when it takes part."""
+        dead = self.members[name].boot_id
+        await self.start(name)
+        await self.complete(without=[dead])
+
+    async def statuses(self, *, without: str = "") -> dict[str, ParticipantStatus]:
+        """What each participant says of itself, by the name of its server."""
+        found = {}
+        for name, info in self.members.items():
+            if name != without:
+                participant = ParticipantClient(info.address)
+                found[name] = await participant.status(timeout=PATIENCE_SECONDS)
+                await participant.close()
+        return found
+
+    async def assert_accepting(self, *, without: str = "") -> None:
+        """Every participant that lives lets new work in, and holds nothing of any round."""
+        for name, status in (await self.statuses(without=without)).items():
+            held = status.holds
+            assert (held.gate, held.gate_fence) == (GateState.OPEN, None), name
+            assert (held.export, held.restore_fence) == (ExportState.NONE, None), name
+
+    # --- rounds ---
+
+    async def checkpoint(self, checkpoint_id: str) -> None:
+        """Takes one that must be published."""
+        taken = await self.client.checkpoint(CheckpointArguments(checkpoint_id))
+        assert taken.stage is Stage.PUBLISHED
+
+    def taking(self, checkpoint_id: str, resume: ResumePolicy = ResumePolicy.AFTER_SNAPSHOT) -> asyncio.Task[Any]:
+        """A checkpoint under way."""
+        return asyncio.create_task(self.client.checkpoint(CheckpointArguments(checkpoint_id, resume=resume)))
+
+    def restoring(self, restore_id: str, checkpoint_id: str, episode: str) -> asyncio.Task[Any]:
+        """A restore of one episode under way."""
+        arguments = RestoreArguments(restore_id, checkpoint_id, (Episode.parse(episode),))
+        return asyncio.create_task(self.client.restore(arguments))
+
+    async def decision(self, round_id: str) -> Decision | None:
+        """What the store holds for this round. Fails unless it is one decision at most."""
+        names = [entry for entry in await self.store.list_names("decisions") if entry.name == f"decisions/{round_id}"]
+        assert len(names) <= 1
+        return codec.decode_decision(names[0].value) if names else None
+
+    # --- rollouts ---
+
+    def play(self, rollout_id: str, attempt: int = 0, *, continues: bool = False) -> asyncio.Task[httpx.Response]:
+        """A rollout under way."""
+        headers = call_headers(Episode(rollout_id, attempt), continues=continues)
+        row = typed(counter_row(0, STEPS), rollout_id, attempt)
+        return asyncio.create_task(run(self.fleet.address(ENVIRONMENT), row, headers))
+
+    def increments(self, rollout_id: str) -> int:
+        """Tool calls that were carried out for the rollout, in all its attempts."""
+        log = read_log(self.directory / "executions.jsonl")
+        return sum(line["rollout"] == rollout_id and line["what"] == "increment_counter" for line in log)
+
+    async def playing(self, rollout_id: str) -> asyncio.Task[httpx.Response]:
+        """A new rollout that has made its first tool call."""
+        rollout = self.play(rollout_id)
+        await until(lambda: self.increments(rollout_id) > 0, f"the first increment of {rollout_id}")
+        return rollout
+
+    async def assert_goes_on(self, rollout_id: str, attempt: int) -> None:
+        """The restored attempt ends with the full reward: the counter is graded by its state, so that a lost or repeated call would cost it."""
+        answer = await self.play(rollout_id, attempt, continues=True)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["reward"] == 1.0
+
+
+async def assert_rewarded(rollout: asyncio.Task[httpx.Response]) -> None:
+    """The rollout ended as if nothing had happened."""
+    answer = await rollout
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["reward"] == 1.0
+
+
+@asynccontextmanager
+async def started(directory: Path) -> AsyncIterator[Run]:
+    """A complete run; all its processes are killed at the end."""
+    async with AsyncExitStack() as stack:
+        watch = await stack.enter_async_context(watching(directory / "watch"))
+        run_ = Run(directory, watch, stack)
+        stack.push_async_callback(run_.fleet.kill)
+        await run_.coordinate()
+        await run_.start_servers({"GYMCKPT_COORDINATOR": run_.fleet.address(COORDINATOR)})
+        yield run_

@@ -1,0 +1,85 @@
+"""`python -m tests.e2e.trouble.served both|store|coordinator`: what `gymckpt serve` runs, in one process or in two, by a coordinator that asks before it goes on.
+
+Prints one JSON line once it serves, and ends only by a signal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+from gymckpt.coordinator import Faults, Settings, serve
+from gymckpt.coordinator.coordinator import Coordinator
+from gymckpt.coordinator.servicer import CoordinatorServicer
+from gymckpt.core.ids import ParticipantId
+from gymckpt.rpc.server import start_server
+from gymckpt.store import LocalStore, StoreClient, serve_store
+
+SETTINGS = Settings(interval=0.5, patience=5.0, retry_after=0.2, retire_timeout=5.0)
+DIE = b"die\n"
+
+
+class Watched(Faults):
+    """Tells each point to whoever listens at a Unix socket and goes on when that answers, or kills its own process when it is told so."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+
+    async def reach(self, point: str) -> None:
+        reader, writer = await asyncio.open_unix_connection(self._socket)
+        try:
+            writer.write(f"{point}\n".encode())
+            if await reader.readline() == DIE:
+                os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            writer.close()
+
+
+async def serve_role(given: argparse.Namespace) -> None:
+    faults = Faults() if given.watch is None else Watched(given.watch)
+    async with AsyncExitStack() as stack:
+        if given.role == "coordinator":
+            address = await _coordinator_only(given.store_at, given.listen, given.expect, faults)
+        else:
+            local = await stack.enter_async_context(await LocalStore.open(given.store))
+            if given.role == "store":
+                address = (await serve_store(local, given.listen)).address
+            else:
+                served = await serve(local, given.listen, expected=given.expect, settings=SETTINGS, faults=faults)
+                address = served.address
+        print(json.dumps({"address": address}), flush=True)
+        await asyncio.Event().wait()
+
+
+async def _coordinator_only(
+    store_at: str, listen: str, expected: Sequence[ParticipantId], faults: Faults
+) -> str:
+    """A coordinator whose store is another process."""
+    coordinator = Coordinator(StoreClient(store_at), expected=expected, settings=SETTINGS, faults=faults)
+    server = await start_server([CoordinatorServicer(coordinator)], listen)
+    await coordinator.start()
+    return server.address
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("role", choices=("both", "store", "coordinator"))
+    parser.add_argument("--store", type=Path, help="directory of the store")
+    parser.add_argument("--store-at", default="", help="address of a store that another process serves")
+    parser.add_argument("--listen", default="127.0.0.1:0")
+    parser.add_argument("--expect", type=ParticipantId.parse, action="append", default=[])
+    parser.add_argument("--watch", type=Path, help="Unix socket that is told every point")
+    given = parser.parse_args()
+    logging.basicConfig(level="INFO")
+    asyncio.run(serve_role(given))
+
+
+if __name__ == "__main__":
+    main()

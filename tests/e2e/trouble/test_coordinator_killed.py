@@ -1,0 +1,121 @@
+"""SIGKILL of the coordinator, with its store, at every point of a round; its successor serves the same directory at the same address."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from gymckpt.coordinator import CheckpointArguments, RestoreArguments, ResumePolicy, Stage
+from gymckpt.errors import CheckpointAborted, RestoreAborted, TransportFailed
+from gymckpt.participant import Episode
+from servers.demo.fleet import ServerFailed
+from tests.e2e.fleets import COORDINATOR
+from tests.e2e.trouble.run import STEPS, Run, assert_rewarded
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CHECKPOINT_POINTS = {
+    "checkpoint.intended": False,
+    "checkpoint.preparing": False,
+    "checkpoint.freezing": False,
+    "checkpoint.uploading": False,
+    "checkpoint.publish": False,
+    "checkpoint.decided": True,
+    "checkpoint.published": True,
+}
+"""Whether what was being taken is published."""
+RESTORE_POINTS = {
+    "restore.pinned": None,
+    "restore.intended": False,
+    "restore.floored": False,
+    "restore.retired": False,
+    "restore.installed": False,
+    "restore.confirmed": False,
+    "restore.decided": True,
+    "restore.activated": True,
+}
+"""Whether what was being restored is live; None: there was nothing to decide yet."""
+
+
+async def killed(run: Run, round_: asyncio.Task[Any]) -> None:
+    """Returns when the coordinator has died at the point where it was to; whoever waited for the round is told that it cannot say how it ended."""
+    await run.watch.reached()
+    with pytest.raises(TransportFailed):
+        await round_
+    await run.fleet.kill([COORDINATOR])
+
+
+@pytest.mark.parametrize("point", CHECKPOINT_POINTS)
+async def test_a_checkpoint_ends_once_and_its_rollouts_go_on_in_place(run: Run, point: str) -> None:
+    """X07, X25, C37, X33: nobody stays paused, nothing is done twice, and the id is never opened again."""
+    name = point.replace(".", "-")
+    rollout = await run.playing(name)
+    run.watch.kill_at(point)
+    await killed(run, run.taking(name, ResumePolicy.AFTER_PUBLISH))
+    await run.coordinate()
+    await run.assert_accepting()
+    decision = await run.decision(name)
+    assert decision is not None
+    assert decision.published is CHECKPOINT_POINTS[point]
+    await assert_rewarded(rollout)
+    assert run.increments(name) == STEPS
+    same = CheckpointArguments(name, resume=ResumePolicy.AFTER_PUBLISH)
+    if decision.published:
+        taken = await run.client.checkpoint(same)
+        assert (taken.stage, taken.manifest) == (Stage.PUBLISHED, decision.manifest)
+    else:
+        with pytest.raises(CheckpointAborted):
+            await run.client.checkpoint(same)
+    await run.complete()
+    await run.checkpoint(f"{name}-later")
+
+
+@pytest.mark.parametrize("point", RESTORE_POINTS)
+async def test_a_restore_ends_everywhere_alike(run: Run, point: str) -> None:
+    """X28, X07, X29, X39: live at every server or at none; the attempts that it gave out are not given again."""
+    name, expected = point.replace(".", "-"), RESTORE_POINTS[point]
+    rollout = await run.playing(name)
+    await run.checkpoint(name)
+    run.watch.kill_at(point)
+    await killed(run, run.restoring(name, name, name))
+    await run.coordinate()
+    await run.assert_accepting()
+    decision = await run.decision(f"restore-{name}")
+    assert (None if decision is None else decision.published) is expected
+    again = RestoreArguments(name, name, (Episode(name),))
+    attempt = 1
+    if expected is not None and not expected:
+        with pytest.raises(RestoreAborted):
+            await run.client.restore(again)
+        again, attempt = RestoreArguments(f"{name}-again", name, (Episode(name),)), 2
+    if not expected:
+        await run.complete()
+    (target,) = await run.client.restore(again)
+    assert target.attempt == attempt
+    await run.assert_goes_on(name, attempt)
+    refused = await rollout
+    assert (refused.status_code, refused.headers["x-gymckpt-reason"]) == (409, "STALE_ATTEMPT")
+    await run.complete()
+    await run.checkpoint(f"{name}-later")
+
+
+@pytest.mark.parametrize("point", ["epoch.created", "takeover.answered", "takeover.decided"])
+async def test_a_successor_that_dies_while_it_takes_over_is_succeeded(run: Run, point: str) -> None:
+    """X07, X35: the round that the first one left open is decided by the third."""
+    name = point.replace(".", "-")
+    rollout = await run.playing(name)
+    run.watch.kill_at("checkpoint.freezing")
+    await killed(run, run.taking(name))
+    run.watch.kill_at(point)
+    with pytest.raises(ServerFailed, match="status -9"):
+        await run.coordinate()
+    await run.coordinate()
+    await run.assert_accepting()
+    decision = await run.decision(name)
+    assert decision is not None
+    assert not decision.published
+    await assert_rewarded(rollout)
+    await run.complete()
+    await run.checkpoint(f"{name}-later")
