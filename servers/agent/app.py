@@ -92,7 +92,8 @@ def agent_app(
         log.record(call, call.route, body)
         reply = await seat.loop(body, state, call.episode, resources).run(Unrecorded())
         answer = JSONResponse(reply)
-        for name, value in (state.resources_cookies | state.model_cookies).items():
+        renewed = (state.resources_cookies.items() | state.model_cookies.items()) - brought.items()
+        for name, value in sorted(renewed):
             answer.headers.append("set-cookie", f"{name}={value}; Path=/; SameSite=lax")
         return answer
 

@@ -11,6 +11,7 @@ import httpx
 from fastapi import FastAPI
 from starlette.responses import JSONResponse
 
+from gymckpt.errors import DeadlineExceeded
 from gymckpt.participant import EnvironmentParticipant
 from servers.environment.turn import Links, Turn
 from servers.execution_log import ExecutionLog
@@ -46,11 +47,16 @@ def environment_app(
     async def run(body: dict[str, Any]) -> JSONResponse:
         call = this_call()
         episode, task = read_run(call, body, resources.name)
-        async with participant.episode(
-            episode, task=task.identity, continues=call.continues, deadline=deadline
-        ) as live:
-            log.record(replace(call, episode=episode), "run", body)
-            result = await Turn(links, episode, task, live, continues=call.continues).play()
+        turn = Turn(links, episode, task, continues=call.continues)
+        try:
+            async with participant.episode(
+                episode, task=task.identity, continues=call.continues, deadline=deadline
+            ) as live:
+                log.record(replace(call, episode=episode), "run", body)
+                result = await turn.play(live)
+        except DeadlineExceeded:
+            await turn.close_sessions()
+            raise
         return JSONResponse(result)
 
     return app

@@ -13,7 +13,7 @@ from gymckpt.participant import AdmissionMiddleware, Participant
 from servers.http.aggregate import aggregate
 from servers.http.cookies import SessionCookies
 from servers.http.identity import RolloutPrefix
-from servers.http.refusals import answer_refusal
+from servers.http.refusals import CalledServerFailed, answer_failure, answer_refusal
 
 HEALTH_ROUTES = ("/", "/health", "/healthz", "/livez", "/readyz")
 
@@ -32,6 +32,7 @@ def build_app(lifespan: Lifespan, participant: Participant, *, cookie: str | Non
     if cookie is not None:
         app.add_middleware(SessionCookies, key=cookie)
     app.add_exception_handler(GymckptError, answer_refusal)
+    app.add_exception_handler(CalledServerFailed, answer_failure)
     for route in HEALTH_ROUTES:
         app.add_api_route(route, health, methods=["GET"])
     app.add_api_route("/aggregate_metrics", aggregate_metrics, methods=["POST"])

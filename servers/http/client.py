@@ -16,6 +16,7 @@ import httpx
 from gymckpt.errors import AdmissionClosed, GymckptError, TransportFailed
 from gymckpt.participant import REASON_HEADER, REVISION_HEADER
 from servers.http.cookies import cookie_header, cookies_of
+from servers.http.refusals import CalledServerFailed
 
 RETRY_SECONDS = 0.2
 PATIENCE_SECONDS = 600.0
@@ -25,7 +26,7 @@ _UNREACHED = (httpx.NetworkError, httpx.ConnectTimeout, httpx.RemoteProtocolErro
 _log = logging.getLogger(__name__)
 
 
-class UnexpectedAnswer(Exception):
+class UnexpectedAnswer(CalledServerFailed):
     """A server answered with a status that its caller has no use for."""
 
     def __init__(self, url: str, answer: Answer) -> None:

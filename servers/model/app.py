@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from gymckpt.participant import Ledger, ModelParticipant
+from gymckpt.participant import ModelParticipant, SqliteLedger
 from servers.execution_log import ExecutionLog, digest_of
 from servers.http.app import build_app
 from servers.http.cookies import cookie_key
@@ -37,14 +37,15 @@ class Delivery(Response):
             await self._answer(scope, receive, send)
 
 
-def model_app(name: str, backend: Backend, ledger: Ledger, log: ExecutionLog) -> FastAPI:
-    """The server `name`. Every call inside an episode leaves a row in `ledger`."""
+def model_app(name: str, backend: Backend, ledger: SqliteLedger, log: ExecutionLog) -> FastAPI:
+    """The server `name`. Every call inside an episode leaves a row in `ledger`, which is closed with the server."""
     participant = ModelParticipant(name, ledger)
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         async with participant.serving():
             yield
+        await ledger.close()
 
     app = build_app(lifespan, participant, cookie=cookie_key(SERVER_CLASS, name))
 

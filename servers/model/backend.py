@@ -6,10 +6,11 @@ from typing import Protocol
 
 import httpx
 
+from servers.http.refusals import CalledServerFailed
 from servers.responses_api import JsonObject
 
 
-class UpstreamFailed(Exception):
+class UpstreamFailed(CalledServerFailed):
     """The upstream did not answer, or answered with a status that is no success."""
 
 
