@@ -96,7 +96,7 @@ def create(session: Session, /, checkpoint_id: str | None, **given: Any) -> int:
 
     Example: gymckpt checkpoint create step-120 --label step=120
     """
-    arguments = CheckpointArguments(checkpoint_id or _fresh_id(), **given)
+    arguments = CheckpointArguments(checkpoint_id or _fresh_id(session, "checkpoint"), **given)
     with session.out.progress(f"checkpoint {arguments.checkpoint_id}") as step:
         end = session.call(lambda client: follow.checkpoint(client.create_checkpoint(arguments), step))
     session.out.answer(progress_shape(end), *checkpoint_lines(end.checkpoint, end.waiting_for))
@@ -148,7 +148,7 @@ def restore(session: Session, /, checkpoint_id: str, restore_id: str | None, **g
 
     Example: gymckpt checkpoint restore latest --on-unloadable restart
     """
-    arguments = RestoreArguments(restore_id or _fresh_id(), checkpoint_id, **given)
+    arguments = RestoreArguments(restore_id or _fresh_id(session, "restore"), checkpoint_id, **given)
     with session.out.progress(f"restore {arguments.restore_id}") as step:
         end = session.call(lambda client: follow.restore(client.restore_checkpoint(arguments), step))
     session.out.answer(restore_shape(end, arguments.restore_id), *restore_lines(end, arguments.restore_id))
@@ -200,8 +200,11 @@ async def _pages(client: CoordinatorClient, checkpoint_id: str) -> list[Checkpoi
     return pages
 
 
-def _fresh_id() -> str:
-    return f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+def _fresh_id(session: Session, what: str) -> str:
+    """Told at once, so that the round can be joined again whatever happens to the waiting."""
+    made = f"{datetime.datetime.now(datetime.UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    session.out.note(f"{what} {made}")
+    return made
 
 
 def _when(unix_millis: int) -> str:

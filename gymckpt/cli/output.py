@@ -36,6 +36,11 @@ class Output:
         for part in human:
             console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
 
+    def note(self, text: str) -> None:
+        """Says something beside the answer, to people only."""
+        if not self.as_json:
+            print(text, file=sys.stderr, flush=True)
+
     def fail(self, error: GymckptError) -> None:
         """Prints an error and what to do next."""
         advice = next_step(error)

@@ -19,7 +19,7 @@ from gymckpt.coordinator import MemberReport, Membership
 @shared_options
 @pass_session
 def participants(session: Session, blockers: bool) -> None:
-    """List the members of the run, and who is expected but missing.
+    """List who is a member, and who is missing.
 
     Example: gymckpt participants --blockers
     """

@@ -22,37 +22,44 @@ from gymckpt.store import Backend, LocalStore, MemoryStore
 MEMORY = "memory:"
 
 
+OPTIONS = options.together(
+    click.option(
+        "--store", required=True, metavar="DIR|memory:", help="Where checkpoints are kept; memory: for a try."
+    ),
+    click.option(
+        "--listen",
+        metavar="HOST:PORT",
+        default="127.0.0.1:0",
+        show_default=True,
+        callback=options.address,
+        help="Port 0 takes a free one.",
+    ),
+    click.option(
+        "--expect",
+        multiple=True,
+        callback=options.participants,
+        metavar="KIND/NAME,...",
+        help="Who must be there for a checkpoint. Default: the members of the last one.",
+    ),
+    click.option(
+        "--gone",
+        multiple=True,
+        callback=options.participants,
+        metavar="KIND/NAME,...",
+        help="Members of the coordinator before this one that are known to be dead: they are not waited for.",
+    ),
+    click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        show_default=True,
+        help="What is logged to standard error.",
+    ),
+)
+
+
 @click.command()
-@click.option("--store", required=True, metavar="DIR|memory:", help="Where checkpoints are kept; memory: for a try.")
-@click.option(
-    "--listen",
-    metavar="HOST:PORT",
-    default="127.0.0.1:0",
-    show_default=True,
-    callback=options.address,
-    help="Port 0 takes a free one.",
-)
-@click.option(
-    "--expect",
-    multiple=True,
-    callback=options.participants,
-    metavar="KIND/NAME,...",
-    help="Who must be there for a checkpoint. Default: the members of the last one.",
-)
-@click.option(
-    "--gone",
-    multiple=True,
-    callback=options.participants,
-    metavar="KIND/NAME,...",
-    help="Members of the coordinator before this one that are known to be dead: they are not waited for.",
-)
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-    help="What is logged to standard error.",
-)
+@OPTIONS
 @shared_options
 @pass_session
 def serve(
@@ -63,9 +70,9 @@ def serve(
     gone: tuple[ParticipantId, ...],
     log_level: str,
 ) -> None:
-    """Run a coordinator and its artifact store, until SIGTERM or SIGINT.
+    """Run a coordinator and its artifact store.
 
-    A coordinator that follows another one serves once every old member answered, or is known to be dead.
+    Ends on SIGTERM or SIGINT without deciding anything: the next one does. That one serves once every old member answered, or is known to be dead.
 
     Example: gymckpt serve --store /data/checkpoints --listen 127.0.0.1:7000 --expect environment/x,model/y
     """

@@ -26,6 +26,8 @@ def checkpoint_lines(checkpoint: Checkpoint, waiting_for: Sequence[MemberReport]
             f"  prepare {checkpoint.prepare_seconds:.3f} s, pause {checkpoint.pause_seconds:.3f} s, upload {checkpoint.upload_seconds:.3f} s, "
             f"{checkpoint.blobs_sent} blobs and {checkpoint.bytes_sent} bytes sent"
         )
+        if checkpoint.restarts or checkpoint.lost:
+            lines.append(f"  `gymckpt checkpoint show {checkpoint.checkpoint_id}` names them")
     lines += [f"  {line}" for answer in waiting_for for line in lines_of(answer)]
     if checkpoint.stage is Stage.HELD:
         lines.append(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.cli.processes import Processes, Run, start_run
+from tests.e2e.cli.processes import Processes, Run, start_run, until
 
 
 @pytest.fixture
@@ -33,8 +33,7 @@ def held(run: Run) -> Iterator[str]:
     calling = threading.Thread(target=run.call, args=("/hold", "r1"))
     calling.start()
     try:
-        while not _blocked(run):
-            pass
+        until(lambda: _blocked(run), "a blocker")
         yield "r1"
     finally:
         run.release()

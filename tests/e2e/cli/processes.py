@@ -7,8 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,7 +80,10 @@ class Processes:
             text=True,
         )
         assert popen.stdout is not None
+        too_long = threading.Timer(LONGEST_COMMAND, popen.kill)
+        too_long.start()
         line = popen.stdout.readline()
+        too_long.cancel()
         if not line:
             _, said = popen.communicate(timeout=LONGEST_COMMAND)
             raise AssertionError(f"{' '.join(words)} ended with {popen.returncode} before it was ready:\n{said}")
@@ -112,12 +118,12 @@ class Run:
         """`gymckpt --coordinator <ours> <words>`."""
         return gymckpt("--coordinator", self.coordinator.address, *words)
 
-    def call(self, route: str, episode: str, session: str = "s1") -> dict[str, Any]:
-        """A tool call inside an episode. Raises Refused."""
+    def call(self, route: str, episode: str, session: str = "s1", timeout: float = LONGEST_COMMAND) -> dict[str, Any]:
+        """A tool call inside an episode. Raises Refused; TimeoutError when it is held for `timeout` seconds."""
         headers = {"x-gymckpt-episode": episode, "x-gymckpt-session": session}
         request = urllib.request.Request(f"{self.counter.ready['http']}{route}", method="POST", headers=headers)
         try:
-            with urllib.request.urlopen(request, timeout=LONGEST_COMMAND) as answer:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
                 return dict(json.load(answer))
         except urllib.error.HTTPError as refused:
             with refused:
@@ -153,6 +159,13 @@ class Refused(Exception):
         super().__init__(f"{status} {reason}")
         self.status = status
         self.reason = reason
+
+
+def until(satisfied: Callable[[], bool], what: str) -> None:
+    """Asks again and again; each time is a whole command. Raises AssertionError when `what` was not seen in time."""
+    end = time.monotonic() + LONGEST_COMMAND
+    while not satisfied():
+        assert time.monotonic() < end, f"never seen: {what}"
 
 
 def command(*words: str) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cli.processes import LONGEST_COMMAND, REPOSITORY, Refused, Run, command
+from tests.e2e.cli.processes import LONGEST_COMMAND, REPOSITORY, Refused, Run, command, until
 
 
 def test_a_checkpoint_is_created_listed_and_shown_with_what_the_caller_gave(run: Run, tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_every_answer_has_a_form_for_people(run: Run) -> None:
     )
 
 
-def test_an_id_is_made_up_when_none_is_given(run: Run) -> None:
-    ids = {run("checkpoint", "create", "--json").json["checkpoint"]["checkpoint_id"] for _ in range(2)}
+def test_an_id_is_made_up_and_told_at_once_when_none_is_given(run: Run) -> None:
+    ids = {run("checkpoint", "create").stderr.removeprefix("checkpoint ").strip() for _ in range(2)}
     listed = run("checkpoint", "list", "--json").json["checkpoints"]
     assert {c["checkpoint_id"] for c in listed} == ids
     assert len(ids) == 2
@@ -148,6 +148,21 @@ def test_abort_of_a_published_checkpoint_leaves_it_and_says_so(run: Run) -> None
     assert (aborted.code, aborted.json["stage"]) == (1, "PUBLISHED")
 
 
+def test_gates_stay_closed_until_the_caller_resumes(run: Run) -> None:
+    """R01, X33."""
+    run.count("r1", 5)
+    created = run("checkpoint", "create", "step-1", "--resume", "by-caller", "--json")
+    assert (created.code, created.json["checkpoint"]["stage"]) == (0, "PUBLISHED")
+    with pytest.raises(TimeoutError):
+        run.call("/add?by=100", "r1", timeout=1.0)
+
+    resumed = run("checkpoint", "resume", "step-1", "--json")
+
+    assert (resumed.code, resumed.json["stage"]) == (0, "PUBLISHED")
+    # The call whose client went away while it was held never ran.
+    assert run.call("/add?by=1", "r1") == {"value": 6}
+
+
 def test_resume_repeats_without_harm(run: Run) -> None:
     """C05."""
     run("checkpoint", "create", "step-1")
@@ -170,8 +185,7 @@ def test_an_interrupt_ends_only_the_waiting_and_the_same_command_joins_again(run
     waiting = subprocess.Popen(
         command(*words), cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    while not run("checkpoint", "list", "--json").json["checkpoints"]:
-        assert waiting.poll() is None
+    until(lambda: bool(run("checkpoint", "list", "--json").json["checkpoints"]), "the checkpoint")
     waiting.send_signal(signal.SIGINT)
     stdout, stderr = waiting.communicate(timeout=LONGEST_COMMAND)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.e2e.cli.processes import Processes, Run
+from tests.e2e.cli.processes import Processes, Run, until
 
 
 def test_members_are_listed_with_who_they_are_and_what_they_hold(run: Run) -> None:
@@ -59,5 +59,8 @@ def test_an_expected_member_that_is_missing_is_named_and_no_checkpoint_is_taken(
 
 def test_a_gate_that_opened_is_listed_as_open_once_the_member_was_heard_again(run: Run) -> None:
     """S01."""
-    while not all(member["gate"] == "OPEN" for member in run("participants", "--json").json["members"]):
-        pass
+
+    def all_open() -> bool:
+        return all(member["gate"] == "OPEN" for member in run("participants", "--json").json["members"])
+
+    until(all_open, "open gates")

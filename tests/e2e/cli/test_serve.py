@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import signal
+import subprocess
 from pathlib import Path
 
-from tests.e2e.cli.processes import Processes, Run, gymckpt
+import pytest
+
+from tests.e2e.cli.processes import LONGEST_COMMAND, REPOSITORY, Processes, Run, command, gymckpt
 
 
 def test_the_ready_line_names_the_address_and_sigterm_ends_it_cleanly(processes: Processes) -> None:
@@ -42,19 +45,35 @@ def test_checkpoints_in_a_directory_outlive_the_coordinator(processes: Processes
     assert run("checkpoint", "create", "step-2", "--json").json["checkpoint"]["epoch"] == 2
 
 
-def test_a_successor_waits_for_members_that_a_person_says_are_gone_no_longer(
-    processes: Processes, tmp_path: Path
-) -> None:
-    """X07."""
-    first = processes.serve("--store", str(tmp_path / "store"))
-    stopped = processes.member("model", first.address)
-    os.kill(stopped.popen.pid, 19)  # SIGSTOP: neither dead nor answering
-    first.kill()
+@pytest.fixture
+def unsure(processes: Processes, tmp_path: Path) -> str:
+    """A store whose coordinator is dead, with a member that is neither dead nor answering."""
+    store = str(tmp_path / "store")
+    coordinator = processes.serve("--store", store)
+    member = processes.member("model", coordinator.address)
+    member.popen.send_signal(signal.SIGSTOP)
+    coordinator.kill()
+    return store
 
-    second = processes.serve("--store", str(tmp_path / "store"), "--gone", "model/policy")
+
+def test_a_successor_does_not_wait_for_a_member_that_a_person_says_is_gone(processes: Processes, unsure: str) -> None:
+    """X07."""
+    second = processes.serve("--store", unsure, "--gone", "model/policy")
 
     assert second.ready["epoch"] == 2
     assert gymckpt("--coordinator", second.address, "participants", "--json").json["epoch"] == 2
+
+
+def test_a_successor_that_waits_for_a_member_says_so_and_ends_cleanly_on_sigterm(unsure: str) -> None:
+    """X07."""
+    words = command("serve", "--store", unsure)
+    second = subprocess.Popen(words, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert second.stderr is not None
+    assert any("waiting for" in line and "model/policy" in line for line in second.stderr)
+    second.terminate()
+    stdout, stderr = second.communicate(timeout=LONGEST_COMMAND)
+    assert (second.returncode, stdout) == (0, "")
+    assert "Traceback" not in stderr
 
 
 def test_a_second_coordinator_on_the_same_directory_is_refused(processes: Processes, tmp_path: Path) -> None:
