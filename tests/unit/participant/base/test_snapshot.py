@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import marshal
 
 import pytest
 
@@ -208,14 +209,15 @@ async def test_one_session_that_cannot_be_frozen_or_encoded_is_named_and_the_oth
     for text, value in (("a", 1), ("b", 2), ("c", 3)):
         counters.seed(text, value=value)
     counters.seed("b", key="b-too", value=7)
-    counters.values["a"] = object()  # type: ignore[assignment]
-    counters.state.refuse_encode = b"7"
+    foreign = object()
+    counters.values["a"] = foreign  # type: ignore[assignment]
+    counters.state.refuse_encode = marshal.dumps(7, 2)
     published = await rounds.checkpoint(p)
     assert sorted(published.records) == ["c"]
     assert [(str(lost.episode), lost.why) for lost in published.uploaded.failed] == [
         (
             "a",
-            "resources/tools could not freeze session 'a': ValueError('not plain data: Object of type object is not JSON serializable')",
+            f"resources/tools could not freeze session 'a': ValueError({f'not plain data: object {foreign!r}'!r})",
         ),
         ("b", "resources/tools: session 'b-too' could not be encoded: RuntimeError('cannot be encoded')"),
     ]
