@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,21 +12,8 @@ from servers.agent.loop import Loop
 from servers.agent.state import LoopState
 from servers.execution_log import ExecutionLog
 from servers.http.client import Outgoing
-from servers.http.peers import Peer
+from servers.http.peers import Peer, activation_index
 from servers.responses_api import JsonObject
-
-_ACTIVATION = re.compile(r"activation-([0-9]{1,6})\Z")
-
-
-def activation_id(index: int) -> str:
-    """The request id of a session's activation number `index`, from 0: sent again, it gets the same reply."""
-    return f"activation-{index}"
-
-
-def activation_index(request_id: str | None) -> int | None:
-    """The inverse; None for a call that does not say which activation it is."""
-    found = _ACTIVATION.match(request_id or "")
-    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True)

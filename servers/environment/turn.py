@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gymckpt.participant import RESTART_HEADER, VERIFY_HEADER, Episode, Run, Touch
-from servers.agent.seat import activation_id
 from servers.environment.state import TurnState
 from servers.http.client import Answer, Outgoing, UnexpectedAnswer
-from servers.http.peers import Peer, call_headers
+from servers.http.peers import Peer, activation_id, call_headers
 from servers.http.rows import Task
 from servers.responses_api import JsonObject
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass
 
 from gymckpt.participant import CONTINUE_HEADER, EPISODE_HEADER, REQUEST_ID_HEADER, Episode, Kind, ParticipantId
+
+_ACTIVATION = re.compile(r"activation-([0-9]{1,6})\Z")
 
 
 @dataclass(frozen=True)
@@ -43,3 +46,14 @@ def call_headers(episode: Episode | None, *, request_id: str | None = None, cont
     if continues:
         headers[CONTINUE_HEADER] = "1"
     return headers
+
+
+def activation_id(index: int) -> str:
+    """The request id of a session's activation number `index`, from 0: sent again, it gets the same reply."""
+    return f"activation-{index}"
+
+
+def activation_index(request_id: str | None) -> int | None:
+    """The inverse; None for a call that does not say which activation it is."""
+    found = _ACTIVATION.match(request_id or "")
+    return int(found[1]) if found else None

@@ -12,9 +12,8 @@ import pytest
 
 from gymckpt.participant import Kind
 from servers.agent.app import agent_app
-from servers.agent.seat import activation_id, activation_index
 from servers.execution_log import ExecutionLog, read_log
-from servers.http.peers import Peer
+from servers.http.peers import Peer, activation_id, activation_index
 from servers.model.scripted import Plan, ScriptedBackend
 
 PARAMS = {"input": "do it", "tools": [{"type": "function", "name": "add"}]}
