@@ -53,7 +53,7 @@ class CheckpointTask:
         self._children: set[asyncio.Task[None]] = set()
         self._deciding: dict[Decide, asyncio.Task[None]] = {}
         self._seen: Stage | None = None
-        self.progress = Progress(self._describe())
+        self.progress = Progress(self.current())
         self._task = asyncio.create_task(self._run(), name=f"checkpoint {arguments.checkpoint_id}")
         self._task.add_done_callback(_accident)
 
@@ -76,7 +76,7 @@ class CheckpointTask:
             if reached() or self.machine.ended:
                 break
         self.check_running()
-        return self.progress.value.checkpoint
+        return self.current().checkpoint
 
     def check_running(self) -> None:
         """Raises unless this coordinator can still say how the round ended."""
@@ -146,7 +146,7 @@ class CheckpointTask:
         finally:
             for child in (*self._children, *self._deciding.values()):
                 child.cancel()
-            self.progress.set(self._describe(), ended=True)
+            self.progress.set(self.current(), ended=True)
 
     async def _ask_the_quiet(self) -> None:
         """Callers are told what keeps the gates from closing, also by members that report nothing by themselves."""
@@ -292,9 +292,10 @@ class CheckpointTask:
     # --- what callers see ---
 
     def _announce(self) -> None:
-        self.progress.set(self._describe(), ended=self.machine.ended)
+        self.progress.set(self.current(), ended=self.machine.ended)
 
-    def _describe(self) -> CheckpointProgress:
+    def current(self) -> CheckpointProgress:
+        """What callers may know now."""
         standings = list(self.machine.standings.values())
         waiting = [s for s in standings if s.gate in (Gate.CLOSING, Gate.NOT_READY)]
         shown = [MemberReport(s.info, s.report) for s in waiting if s.report is not None and not s.report.ready]

@@ -254,8 +254,8 @@ class Coordinator:
     async def _follow(self, task: CheckpointTask) -> AsyncIterator[CheckpointProgress]:
         """Each new progress once, to the end; while a caller holds the gates, to the decision."""
         told: CheckpointProgress | None = None
-        async for progress in task.progress.follow():
-            settled = task.machine.settled
+        async for _ in task.progress.follow():
+            progress, settled = task.current(), task.machine.settled
             if progress != told:
                 told = progress
                 yield progress

@@ -54,6 +54,9 @@ class Records:
         self.unfinished: dict[str, str] = {}  # restores that may not have ended everywhere, and what they pin
         self.attempts = Attempts()
         self.superseded: StaleEpoch | None = None
+        self._read: tuple[Digest, CheckpointManifest] | None = (
+            None  # the manifest read last: its pages are asked for one by one
+        )
 
     async def load(self) -> None:
         """Reads all intents, decisions and floors."""
@@ -163,7 +166,9 @@ class Records:
 
     async def checkpoint_manifest(self, manifest: Digest) -> CheckpointManifest:
         """Raises BlobNotFound, DamagedBlob."""
-        return codec.decode_checkpoint_manifest((await self.store.read([manifest]))[0])
+        if self._read is None or self._read[0] != manifest:
+            self._read = (manifest, codec.decode_checkpoint_manifest((await self.store.read([manifest]))[0]))
+        return self._read[1]
 
     async def participant_manifests(self, digests: Sequence[Digest]) -> list[ParticipantManifest]:
         """Raises BlobNotFound, DamagedBlob."""

@@ -141,6 +141,22 @@ async def test_a_retire_that_takes_too_long_names_who_has_not_stopped(fleet: Fle
     assert fleet[Kind.RESOURCES].retired["r1"] == 0
 
 
+async def test_a_retire_goes_on_without_a_process_that_died(fleet: Fleet) -> None:
+    """A dead process has stopped everything, and whoever follows it reads the floors."""
+    await fleet.checkpoint("c1")
+    await fleet[Kind.AGENT].die()
+    await fleet.client.retire_episodes([Episode("r1")])
+    assert [p.retired["r1"] for p in fleet.all if p.id.kind is not Kind.AGENT] == [0] * 3
+
+
+async def test_a_retire_names_a_member_that_does_not_answer(fleet: Fleet) -> None:
+    """X24."""
+    fleet[Kind.AGENT].script[Retire] = asyncio.Event()
+    with pytest.raises(ParticipantLost, match="agent/x"):
+        await fleet.client.retire_episodes([Episode("r1")], timeout=0.1)
+    assert fleet[Kind.RESOURCES].retired["r1"] == 0
+
+
 async def test_a_retire_waits_for_open_gates_but_not_for_an_upload(fleet: Fleet) -> None:
     """C03: an upload may run, and its cut stays as it was taken."""
     fleet[Kind.AGENT].script[Upload] = slow = asyncio.Event()
