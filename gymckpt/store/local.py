@@ -19,7 +19,7 @@ from gymckpt.errors import InvalidPhase, NameNotFound, StoreError
 from gymckpt.store.backend import Backend, Upload, check_range
 from gymckpt.store.interface import NameEntry, StoreInfo
 from gymckpt.store.local_blobs import LocalBlobs
-from gymckpt.store.local_files import Files, as_store_errors, files_below, lock_directory
+from gymckpt.store.local_files import DirectoryLock, Files, as_store_errors, files_below
 from gymckpt.store.local_layout import Layout
 from gymckpt.store.local_names import LocalNames
 from gymckpt.store.local_upload import LocalUpload
@@ -34,7 +34,7 @@ R = TypeVar("R")
 class LocalStore(Backend):
     """Made by `open`; one process at a time. `async with` closes it."""
 
-    def __init__(self, layout: Layout, files: Files, lock: int) -> None:
+    def __init__(self, layout: Layout, files: Files, lock: DirectoryLock) -> None:
         super().__init__()
         self._lock = lock
         self._blobs = LocalBlobs(layout, files)
@@ -55,14 +55,14 @@ class LocalStore(Backend):
             with as_store_errors(f"opening the store at {layout.root}"):
                 return await asyncio.to_thread(cls, layout, used, lock)
         except StoreError:
-            os.close(lock)
+            lock.drop()
             raise
 
     async def close(self) -> None:
         """Waits for writes under way, then lets another process open the directory."""
         await asyncio.to_thread(self._threads.shutdown)
         await asyncio.to_thread(self._blobs.close)
-        os.close(self._lock)
+        self._lock.release()
 
     async def __aenter__(self) -> LocalStore:
         return self
@@ -194,20 +194,24 @@ class _LocalUploadInThreads(Upload):
         ended()
 
 
-def _prepare(layout: Layout, files: Files) -> int:
+def _prepare(layout: Layout, files: Files) -> DirectoryLock:
     """Makes the directory ready and holds its lock."""
     with as_store_errors(f"opening the store at {layout.root}"):
         for path in reversed([layout.root, *layout.root.parents]):
             if not path.is_dir():
                 files.make_dir(path)
-        lock = lock_directory(layout.root)
+        lock = DirectoryLock(layout.root)
         try:
-            for path in layout.directories():
-                path.mkdir(exist_ok=True)
+            new = [path for path in layout.directories() if not path.is_dir()]
+            for path in new:
+                path.mkdir()
+            for parent in dict.fromkeys(path.parent for path in new):
+                files.sync_dir(parent)
             for leftover in files_below(layout.temporary):
                 files.remove(leftover)
-            files.sync_all()
+            if lock.after_kill:
+                files.sync_all()
         except OSError:
-            os.close(lock)
+            lock.drop()
             raise
         return lock

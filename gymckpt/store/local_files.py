@@ -41,7 +41,7 @@ class Files:
             os.fsync(file)
 
     def sync_all(self) -> None:
-        """Makes durable what a process that was killed had written without syncing."""
+        """Makes durable what a process that was killed had moved into place without syncing the directory."""
         os.sync()
 
     def make_dir(self, path: Path) -> None:
@@ -101,25 +101,38 @@ def store_error(error: OSError, what: str) -> GymckptError:
     return StoreUnavailable(f"failed while {what}: {error}; check the directory, then retry", details={"doing": what})
 
 
-def lock_directory(path: Path) -> int:
-    """Holds `path/lock` for this process until the returned descriptor is closed. Raises StoreUnavailable when another holds it."""
-    file = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as held:
-        holder = os.read(file, 32).decode(errors="replace").strip() or "unknown"
-        os.close(file)
-        raise StoreUnavailable(
-            f"the store at {path} is in use by process {holder}; stop it, or use another directory",
-            details={"directory": str(path), "process": holder},
-        ) from held
-    try:
-        os.ftruncate(file, 0)
-        os.pwrite(file, f"{os.getpid()}\n".encode(), 0)
-    except OSError:
-        os.close(file)
-        raise
-    return file
+class DirectoryLock:
+    """Holds `path/lock` for this process. Raises StoreUnavailable when another holds it.
+
+    The file names its holder, and is empty after a `release`: `after_kill` tells that the last holder did not get so far.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self.after_kill = os.fstat(self._file).st_size > 0
+            os.ftruncate(self._file, 0)
+            os.pwrite(self._file, f"{os.getpid()}\n".encode(), 0)
+        except BlockingIOError as held:
+            holder = os.pread(self._file, 32, 0).decode(errors="replace").strip() or "unknown"
+            self.drop()
+            raise StoreUnavailable(
+                f"the store at {path} is in use by process {holder}; stop it, or use another directory",
+                details={"directory": str(path), "process": holder},
+            ) from held
+        except OSError:
+            self.drop()
+            raise
+
+    def release(self) -> None:
+        """After all that was answered is durable."""
+        os.ftruncate(self._file, 0)
+        self.drop()
+
+    def drop(self) -> None:
+        """As when the process is killed."""
+        os.close(self._file)
 
 
 def files_below(path: Path) -> Iterable[Path]:

@@ -72,6 +72,10 @@ class RecordingFiles(Files):
         super().sync_dir(path)
         self.done.append(f"sync {path.parent.name}/{path.name}")
 
+    def sync_all(self) -> None:
+        super().sync_all()
+        self.done.append("sync all")
+
     def replace(self, source: Path, target: Path) -> None:
         super().replace(source, target)
         self.done.append("move")
@@ -216,6 +220,17 @@ async def test_a_second_store_on_the_same_directory_is_refused_and_told_who_hold
             await LocalStore.open(tmp_path)
     async with await LocalStore.open(tmp_path) as store:
         assert await store.write([b"x"])
+
+
+async def test_a_directory_is_synced_when_its_last_process_was_killed_and_only_then(tmp_path: Path) -> None:
+    """X09: what that process had moved into place counts as durable from now on."""
+    files = RecordingFiles()
+    for left_by_a_killed_process in (False, True, False):
+        files.done.clear()
+        if left_by_a_killed_process:
+            (tmp_path / "lock").write_text("4711\n")
+        async with await LocalStore.open(tmp_path, files):
+            assert ("sync all" in files.done) == left_by_a_killed_process
 
 
 async def test_a_place_that_cannot_be_a_directory_is_refused_by_name(tmp_path: Path) -> None:
