@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import marshal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,16 +56,14 @@ def hold_still(value: Any) -> bytes:
     return marshal.dumps(value)
 
 
-def check_plain(value: Any, field: str) -> JsonObject:
-    """A copy of plain data that shares nothing with it. Raises InvalidField."""
+def check_plain(value: JsonObject, field: str) -> JsonObject:
+    """A copy of plain data that shares nothing with it. Raises InvalidField for what would not come back as it is."""
+    if not isinstance(value, dict):
+        raise InvalidField(f"{field} must be an object, got {type(value).__name__}", field=field)
     try:
-        copy = marshal.loads(hold_still(value))
-        json.dumps(copy)
-    except (ValueError, TypeError) as error:
+        return decode_json(encode_json(value))
+    except ValueError as error:
         raise InvalidField(f"{field} is not plain data: {error}", field=field) from error
-    if not isinstance(copy, dict):
-        raise InvalidField(f"{field} must be an object, got {type(copy).__name__}", field=field)
-    return copy
 
 
 class AgentState:

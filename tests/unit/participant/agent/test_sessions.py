@@ -267,8 +267,9 @@ async def test_seeding_again_binds_the_same_attempt_and_refuses_others(agent: Ag
         await opened(agent, "r-a1")
     with pytest.raises(Conflict, match="belongs to r"):
         await opened(agent, "other")
-    with pytest.raises(InvalidField, match="request is not plain data"):
-        await agent.open_session(R, "new", {"handle": object()})
+    for request in ({"handle": object()}, {"pair": (1, 2)}, {"by_number": {1: "x"}}):
+        with pytest.raises(InvalidField, match="request is not plain data"):
+            await agent.open_session(R, "new", request)
     assert [session.key for session in agent.sessions] == ["s"]
 
 

@@ -141,6 +141,35 @@ async def test_an_episode_whose_retire_was_cut_short_blocks_the_next_checkpoint_
         await episode.result()
 
 
+async def test_the_cleanup_of_a_parked_episode_whose_client_went_away_waits_for_the_gate(
+    environment: EnvironmentParticipant, rounds: Rounds
+) -> None:
+    """X01: what it would close is part of the cut; the cut stays ready, and holds the episode at its boundary."""
+
+    async def script(run: Run) -> None:
+        try:
+            await episode.told()
+            await run.boundary("verify", {})
+        finally:
+            async with run.finishing():
+                episode.seen.append("cleaned up")
+
+    episode = Play(environment, "r", script)
+    await episode.began.wait()
+    fence, preparing = rounds.closing(environment)
+    episode.go()
+    prepared = await preparing
+    episode.task.cancel()
+    await settled()
+    assert (episode.seen, environment.blocker_count()) == ([None], 0)
+    checkpoint = await rounds.publish(environment, fence, await rounds.snapshot(environment, fence, prepared))
+    assert checkpoint.records["r"].boundary == "verify"
+    await rounds.resume(environment, fence)
+    with pytest.raises(asyncio.CancelledError):
+        await episode.result()
+    assert episode.seen == [None, "cleaned up"]
+
+
 async def test_a_cancellation_by_anybody_else_stays_one(environment: EnvironmentParticipant) -> None:
     """A client that went away is not a retire."""
     episode = Play(environment, "r", working)

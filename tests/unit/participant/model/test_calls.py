@@ -110,6 +110,31 @@ async def test_retiring_cancels_calls_waits_for_them_and_drops_the_ledger(
     assert [session.key for session in model.sessions] == ["other"]
 
 
+async def test_retiring_two_attempts_at_once_cancels_a_call_once(model: ModelParticipant, rounds: Rounds) -> None:
+    """M17."""
+    cancelled: list[str] = []
+    cleaned = asyncio.Event()
+
+    async def calling() -> None:
+        async with model.call(Episode("r")):
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.append("once")
+                await cleaned.wait()
+
+    called = asyncio.create_task(calling())
+    await until(lambda: len(model.in_flight) == 1)
+    retiring = [asyncio.create_task(rounds.retire(model, text)) for text in ("r", "r-a1")]
+    await settled()
+    assert [task.done() for task in retiring] == [False, False]
+    cleaned.set()
+    await asyncio.gather(*retiring)
+    with pytest.raises(StaleAttempt):
+        await called
+    assert cancelled == ["once"]
+
+
 @pytest.mark.parametrize("text", [None, "r"])
 async def test_a_call_within_a_step_that_the_checkpoint_waits_for_is_let_through(
     model: ModelParticipant, rounds: Rounds, text: str | None
