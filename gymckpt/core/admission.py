@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gymckpt.core.ids import Episode
 from gymckpt.core.kinds import GateState
@@ -53,8 +53,7 @@ def decide(entry: Entry, gate: GateState) -> Verdict:
     return TABLE[entry, gate]
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
+class Running(NamedTuple):
     """A call that is running: `type` is a blocker type, `since` monotonic seconds."""
 
     type: str

@@ -92,8 +92,8 @@ class Participant(Hooks):
             **self.restoring.moves(),
             **self.retiring.moves(),
         }
-        self._readiness = asyncio.Event()
-        self._moved = asyncio.Event()
+        self._readiness: asyncio.Event | None = None  # where somebody waits for it
+        self._moved: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def stop(self, episode: Episode) -> None:
@@ -139,21 +139,27 @@ class Participant(Hooks):
 
     def notify(self) -> None:
         """Readiness may have changed."""
-        changed, self._readiness = self._readiness, asyncio.Event()
-        changed.set()
+        if self._readiness is not None:
+            self._readiness.set()
+            self._readiness = None
 
     def readiness_changed(self) -> Coroutine[Any, Any, bool]:
         """Awaitable of the next `notify` after this call, however late it is awaited."""
+        if self._readiness is None:
+            self._readiness = asyncio.Event()
         return self._readiness.wait()
 
     def moved(self) -> None:
         """The gate opened, restored state became live or was dropped, or attempts were retired: whoever is held looks again."""
-        moved, self._moved = self._moved, asyncio.Event()
-        moved.set()
+        if self._moved is not None:
+            self._moved.set()
+            self._moved = None
         self.notify()
 
     def has_moved(self) -> Coroutine[Any, Any, bool]:
         """Awaitable of the next `moved` after this call, however late it is awaited."""
+        if self._moved is None:
+            self._moved = asyncio.Event()
         return self._moved.wait()
 
     async def open_gate(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import functools
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -124,6 +125,7 @@ def _episode(headers: Mapping[str, str], name: str) -> Episode | None:
     return _parsed(text, name) if text is not None else None
 
 
+@functools.lru_cache(maxsize=4096)
 def _parsed(text: str, field: str) -> Episode:
     """Raises InvalidField naming the header or the prefix, whatever part of the episode is wrong."""
     try:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from gymckpt.core.admission import Entry, Running, Verdict, decide
 from gymckpt.core.ids import Episode
@@ -21,8 +20,7 @@ from gymckpt.participant.state import SessionState
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(NamedTuple):
     """One admitted call: `session` is None for a seed until it has succeeded, and for calls that concern no session.
 
     `number` is 0 for a call that is not counted: it changes nothing, or its stored answer is `receipt`.
@@ -74,10 +72,14 @@ class ResourcesParticipant(Participant):
             frozenset(verify_routes),
             frozenset(close_routes),
         )
+        self._ends = self._verifies | self._closes
         self._read_only, self._exempt = frozenset(read_only_routes), frozenset(exempt_routes)
         self._ending: list[Session] = []  # ended by a replayed verification while the gate was not open
         self._answering: set[tuple[str, str]] = set()  # repeatable calls under way, by session and request id
         self._repeated = False  # whether a repeat waits for one of them
+        self._unnamed: set[str | None] = (
+            set()
+        )  # sessions that are not here, and of which no episode is known, each told once
 
     # What the base asks.
 
@@ -196,14 +198,15 @@ class ResourcesParticipant(Participant):
             self.floors.check(episode)
         if self.capture is Capture.STATELESS:
             return None if decide(entry, self.gate.state) is Verdict.HOLD else self._enter(call, entry, episode, None)
-        if episode is None:
+        if episode is None and call.session not in self._unnamed:
+            self._unnamed.add(call.session)
             log.warning(
                 "a call of %s is held: %s does not hold session %r, and it names no episode",
                 call.route,
                 self.id,
                 call.session,
             )
-        elif episode not in self.lost:
+        elif episode is not None and episode not in self.lost:
             why = f"{self.id} does not hold session {call.session or 'of the episode'!r} ({call.route})"
             self.lost[episode] = why[:256]
             log.warning("a call of %s is held: %s", episode, why)
@@ -215,7 +218,7 @@ class ResourcesParticipant(Participant):
             kind = "within"
             if self.gate.state is GateState.CLOSED:
                 self.gate.let_in += 1
-        subject = f"{call.route} {session.key if session is not None else call.session or ''}".strip()[:256]
+        subject = f"{call.route} {session.key}" if session is not None else call.route
         running = Running(kind, episode, subject, self.clock(), entry is not Entry.REPLAY)
         return Ticket(call, entry, self.in_flight.enter(running), session)
 
@@ -244,7 +247,7 @@ class ResourcesParticipant(Participant):
             if session is None:
                 return 0
             revision = self._revise(session, ticket, receipt)
-            if succeeded and call.route in self._verifies | self._closes:
+            if succeeded and call.route in self._ends:
                 self._end_when_open(session, ticket.entry)
             return revision
         finally:
