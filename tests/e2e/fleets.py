@@ -22,24 +22,25 @@ async def running(
     tasks: Sequence[Path] = (),
     *,
     model: Sequence[str] = (),
+    tools: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Fleet]:
-    """The servers, callees first; `resources` is the folder of a resources server and its name, `model` more options of
-    the model server. All that run at the end are killed. Their execution log is `executions.jsonl` in `directory`."""
+    """The servers, callees first; `resources` is the folder of a resources server and its name, `model` and `tools` are
+    more options of the model server and of that one. All that run at the end are killed. Their execution log is `executions.jsonl` in `directory`."""
     fleet = Fleet(directory, environment)
     log = ("--log", str(directory / "executions.jsonl"))
     plans = [option for file in tasks for option in ("--tasks", str(file))]
     ledger = ("--ledger", str(directory / "ledger.sqlite"))
     try:
         await fleet.start(
-            Program(resources, f"servers.resources.{resources}", log),
+            Program(resources, f"servers.resources.{resources}", (*log, *tools)),
             Program(MODEL, "servers.model", (*log, *plans, *ledger, *model)),
         )
-        tools = ("--resources", f"{resources}={fleet.address(resources)}")
+        reach = ("--resources", f"{resources}={fleet.address(resources)}")
         policy = ("--model", f"{MODEL}={fleet.address(MODEL)}")
-        await fleet.start(Program(AGENT, "servers.agent", (*log, *policy, *tools)))
+        await fleet.start(Program(AGENT, "servers.agent", (*log, *policy, *reach)))
         agent = ("--agent", f"{AGENT}={fleet.address(AGENT)}")
-        await fleet.start(Program(ENVIRONMENT, "servers.environment", (*log, *agent, *tools)))
+        await fleet.start(Program(ENVIRONMENT, "servers.environment", (*log, *agent, *reach)))
         yield fleet
     finally:
         await fleet.kill()

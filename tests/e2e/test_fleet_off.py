@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import socket
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -108,6 +112,42 @@ async def test_the_model_server_also_speaks_for_an_openai_compatible_server(tmp_
             assert (result["reward"], result["response"]["model"]) == (1.0, "some-model")
     finally:
         await upstream.kill()
+
+
+async def test_recorded_tasks_are_solved_over_recorded_tables_by_a_foreign_upstream(
+    tmp_path: Path, shared: Path
+) -> None:
+    tasks = shared / "data/nemo_gym/workplace_assistant/example.jsonl"
+    rows = [{**json.loads(line), "_ng_rollout_index": 0} for line in tasks.read_text().splitlines()]
+    async with (
+        scripted_upstream(shared / "tools/fake_openai.py", tasks) as base_url,
+        running(
+            tmp_path,
+            "workplace_assistant",
+            model=["--backend", "openai", "--base-url", base_url],
+            tools=["--tables", str(shared / "data/nemo_gym/workplace_assistant/csv")],
+        ) as fleet,
+    ):
+        flat = [{**row, "_ng_task_index": number} for number, row in enumerate(rows)]
+        answers = await asyncio.gather(*(run(fleet.address(ENVIRONMENT), row) for row in flat))
+        assert [answer.json()["reward"] for answer in answers] == [1.0] * len(rows)
+
+
+@asynccontextmanager
+async def scripted_upstream(script: Path, tasks: Path) -> AsyncIterator[str]:
+    """An OpenAI-compatible server that plays the ground truth of `tasks`; the base URL."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), "--port", str(port), "--tasks", str(tasks), stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        assert b"scripts on http://" in await process.stdout.readline()
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.kill()
+        await process.wait()
 
 
 async def test_a_killed_model_server_is_found_again_by_the_agent(tmp_path: Path, tasks: Path) -> None:
