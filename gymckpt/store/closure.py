@@ -13,7 +13,7 @@ from gymckpt.rpc import codec
 from gymckpt.store.interface import ArtifactStore
 
 T = TypeVar("T")
-READ_AT_ONCE = 1000  # sessions held in memory at a time
+READ_AT_ONCE = 100  # sessions decoded before other work of the process gets its turn
 
 
 @dataclass(slots=True)

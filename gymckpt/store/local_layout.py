@@ -2,7 +2,7 @@
 
 lock                                  held by the process that uses the store
 blobs.v1/ab/<hex>.<size>              a blob; ab are the first two digits
-chunks.v1/ab/<hex>.<size>             the chunk list of a large blob
+chunks.v1/<hex>.<size>                the chunk list of a large blob
 partial.v1/<hex>.<size>               what is here of a large blob, and `.chunks`, the digests of its frames
 names.v1/<segment>/<segment>@         BLAKE3 of the value, and the value of a name; the sign keeps `a` apart from `a/b`
 quarantine.v1/<hex>.<size>            blobs that were found damaged
@@ -55,7 +55,7 @@ class Layout:
     def directories(self) -> list[Path]:
         """All that exist from the start."""
         flat = [self.blobs, self.chunk_lists, self.partials, self.names, self.quarantine, self.temporary]
-        return flat + [parent / shard for parent in (self.blobs, self.chunk_lists) for shard in SHARDS]
+        return flat + [self.blobs / shard for shard in SHARDS]
 
     def shard(self, digest: Digest) -> Path:
         return self.blobs / digest.blake3[:1].hex()
@@ -64,7 +64,7 @@ class Layout:
         return self.shard(digest) / _file_name(digest)
 
     def chunk_list(self, digest: Digest) -> Path:
-        return self.chunk_lists / digest.blake3[:1].hex() / _file_name(digest)
+        return self.chunk_lists / _file_name(digest)
 
     def partial(self, digest: Digest) -> Path:
         return self.partials / _file_name(digest)
