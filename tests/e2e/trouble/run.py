@@ -49,6 +49,8 @@ class Run:
         self.store: StoreClient
         self._programs: dict[str, tuple[str, ...]] = {}
         self._ports: dict[str, int] = {}
+        self._environment: Mapping[str, str] = {}
+        self._rollouts: list[asyncio.Task[httpx.Response]] = []
         self._stack = stack
 
     # --- processes ---
@@ -162,7 +164,16 @@ class Run:
         """A rollout under way."""
         headers = call_headers(Episode(rollout_id, attempt), continues=continues)
         row = typed(counter_row(0, STEPS), rollout_id, attempt)
-        return asyncio.create_task(run(self.fleet.address(ENVIRONMENT), row, headers))
+        rollout = asyncio.create_task(run(self.fleet.address(ENVIRONMENT), row, headers))
+        self._rollouts.append(rollout)
+        return rollout
+
+    async def end(self) -> None:
+        """Kills every process and gives up what is still being played."""
+        for rollout in self._rollouts:
+            rollout.cancel()
+        await asyncio.gather(*self._rollouts, return_exceptions=True)
+        await self.fleet.kill()
 
     def increments(self, rollout_id: str) -> int:
         """Tool calls that were carried out for the rollout, in all its attempts."""
@@ -195,7 +206,7 @@ async def started(directory: Path) -> AsyncIterator[Run]:
     async with AsyncExitStack() as stack:
         watch = await stack.enter_async_context(watching(directory / "watch"))
         run_ = Run(directory, watch, stack)
-        stack.push_async_callback(run_.fleet.kill)
+        stack.push_async_callback(run_.end)
         await run_.coordinate()
         await run_.start_servers({"GYMCKPT_COORDINATOR": run_.fleet.address(COORDINATOR)})
         yield run_
