@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -172,7 +173,8 @@ class Records:
 
     async def participant_manifests(self, digests: Sequence[Digest]) -> list[ParticipantManifest]:
         """Raises BlobNotFound, DamagedBlob."""
-        return [codec.decode_participant_manifest(data) for data in await self.store.read(digests)]
+        blobs = await self.store.read(digests)
+        return await asyncio.to_thread(lambda: [codec.decode_participant_manifest(data) for data in blobs])
 
     def _learn_intent(self, checkpoint_id: str, intent: Intent) -> None:
         self.intents[checkpoint_id] = intent

@@ -275,8 +275,7 @@ class FakeParticipant(ParticipantServiceServicer):
                 self.pending -= set(step.episodes or self.pending)
                 return Discarded()
             case Retire():
-                for episode in step.episodes:
-                    self._retire(episode)
+                self._retire(step.episodes)
                 return Retired()
             case _:
                 raise InvalidPhase(f"{type(step).__name__} is not played here")
@@ -330,7 +329,7 @@ class FakeParticipant(ParticipantServiceServicer):
     def _install(self, fence: Fence, step: Install) -> Installed:
         known = {episode for episode, _ in self.sessions} | self.stored
         loaded = [t for t in step.targets if t.source in known and t.source not in self.unloadable]
-        if any(self.retired[t.target.rollout_id] >= t.attempt for t in loaded):
+        if any(self._is_retired(t.target) for t in loaded):
             raise InvalidPhase("a target is retired already")
         self.pending = {target.target for target in loaded}
         self.restore_fence = fence
@@ -348,16 +347,14 @@ class FakeParticipant(ParticipantServiceServicer):
         self.pending, self.restore_fence = set(), None
         return Activated(len(self.live))
 
-    def _retire(self, episode: Episode) -> None:
-        self.retired[episode.rollout_id] = max(self.retired[episode.rollout_id], episode.attempt)
-        below = {
-            e for e in self.pending | self.live if e.rollout_id == episode.rollout_id and e.attempt <= episode.attempt
-        }
-        self.pending -= below
-        self.live -= below
-        for key in [
-            k for k in self.sessions if k[0].rollout_id == episode.rollout_id and k[0].attempt <= episode.attempt
-        ]:
-            del self.sessions[key]
+    def _retire(self, episodes: tuple[Episode, ...]) -> None:
+        for episode in episodes:
+            self.retired[episode.rollout_id] = max(self.retired[episode.rollout_id], episode.attempt)
+        self.pending = {episode for episode in self.pending if not self._is_retired(episode)}
+        self.live = {episode for episode in self.live if not self._is_retired(episode)}
+        self.sessions = {key: record for key, record in self.sessions.items() if not self._is_retired(key[0])}
         if not self.pending:
             self.restore_fence = None
+
+    def _is_retired(self, episode: Episode) -> bool:
+        return episode.attempt <= self.retired.get(episode.rollout_id, -1)
