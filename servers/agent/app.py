@@ -64,24 +64,33 @@ def agent_app(
             yield
 
     app = build_app(lifespan, participant, cookie=cookie_key(SERVER_CLASS, name))
+    _add_session_routes(app, seat)
+    _add_call_routes(app, seat, name)
+    return app
 
+
+def _add_session_routes(app: FastAPI, seat: Seat) -> None:
     @app.post("/v1/agent_sessions")
     async def open_session(request: Request, body: OpenRequest) -> dict[str, str]:
         episode, call = body.episode_id.value(), this_call()
         kept = seat.session_request(body.tool_accesses)
-        await participant.open_session(episode, body.agent_session_id, kept, continues=call.continues)
+        await seat.participant.open_session(episode, body.agent_session_id, kept, continues=call.continues)
         request.scope["session"]["agent_session_id"] = body.agent_session_id
-        log.record(replace(call, episode=episode, session=body.agent_session_id), "open_session", body.model_dump())
+        seat.log.record(
+            replace(call, episode=episode, session=body.agent_session_id), "open_session", body.model_dump()
+        )
         return {"agent_session_id": body.agent_session_id}
 
     @app.post("/v1/agent_sessions/close")
     async def close_session(body: CloseRequest) -> dict[str, Any]:
         episode = body.episode_id.value()
-        facts = await participant.close_session(episode, body.agent_session_id)
+        facts = await seat.participant.close_session(episode, body.agent_session_id)
         call = replace(this_call(), episode=episode, session=body.agent_session_id)
-        log.record(call, "close_session", body.model_dump())
+        seat.log.record(call, "close_session", body.model_dump())
         return close_answer(body.agent_session_id, facts or {})
 
+
+def _add_call_routes(app: FastAPI, seat: Seat, name: str) -> None:
     @app.post("/v1/responses")
     async def responses(request: Request, body: dict[str, Any]) -> Response:
         call, key = this_call(), request.scope["session"].get("agent_session_id")
@@ -89,12 +98,12 @@ def agent_app(
             return JSONResponse(await seat.activate(replace(call, session=key), call.episode, key, body))
         brought = dict(request.cookies)
         state = LoopState(resources_cookies=brought, model_cookies=brought)
-        log.record(call, call.route, body)
-        reply = await seat.loop(body, state, call.episode, resources).run(Unrecorded())
+        seat.log.record(call, call.route, body)
+        reply = await seat.loop(body, state, call.episode, seat.resources).run(Unrecorded())
         answer = JSONResponse(reply)
         renewed = (state.resources_cookies.items() | state.model_cookies.items()) - brought.items()
-        for name, value in sorted(renewed):
-            answer.headers.append("set-cookie", f"{name}={value}; Path=/; SameSite=lax")
+        for cookie, value in sorted(renewed):
+            answer.headers.append("set-cookie", f"{cookie}={value}; Path=/; SameSite=lax")
         return answer
 
     @app.post("/run")
@@ -102,8 +111,6 @@ def agent_app(
         call = this_call()
         episode, task = read_run(call, body, name)
         return JSONResponse(await WholeRun(seat, replace(call, episode=episode), episode, task).play())
-
-    return app
 
 
 def close_answer(agent_session_id: str, facts: dict[str, Any]) -> dict[str, Any]:
