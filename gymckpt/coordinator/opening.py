@@ -36,6 +36,8 @@ async def ready_members(context: Context) -> list[Member]:
     absent = [why for why in said if why]
     present = [member for member, why in zip(members, said, strict=True) if why == ""]
     context.registry.check_complete(present, absent)
+    # Somebody may have tried a round by hand: the next one must not look ended to whoever saw it.
+    context.records.sequence = max((context.records.sequence, *(member.holds.sequence for member in present)))
     return present
 
 

@@ -19,7 +19,7 @@ from gymckpt.core.decisions import undecided
 from gymckpt.core.ids import Fence
 from gymckpt.core.manifest import Decision
 from gymckpt.core.names import EPOCHS, epoch_name, epoch_of
-from gymckpt.core.transitions import Abort, Decided, Holdings, Resume, Transition
+from gymckpt.core.transitions import Abort, Decided, Resume, Transition
 from gymckpt.errors import GymckptError, RestoreAborted, StaleEpoch, TransportFailed
 from gymckpt.store.interface import ArtifactStore
 
@@ -126,13 +126,7 @@ async def _is_dead(member: MemberName, gone: Collection[str]) -> bool:
 
 def _raise_sequence(records: Records, heard: Sequence[ParticipantStatus]) -> None:
     """New rounds come after everything that anyone has seen."""
-    for status in heard:
-        for fence in _held(status.holds):
-            records.sequence = max(records.sequence, fence.sequence)
-
-
-def _held(holds: Holdings) -> list[Fence]:
-    return [fence for fence in (holds.gate_fence, holds.export_fence, holds.restore_fence) if fence is not None]
+    records.sequence = max((records.sequence, *(status.holds.sequence for status in heard)))
 
 
 def _expect_last_members(records: Records, registry: Registry) -> None:

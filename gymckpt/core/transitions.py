@@ -233,7 +233,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What a participant holds of rounds under way; fences are None where nothing is held."""
+    """What a participant holds of rounds under way; fences are None where nothing is held. The next round must come after `sequence`."""
 
     gate: GateState
     export: ExportState
@@ -242,3 +242,4 @@ class Holdings:
     restore_fence: Fence | None = None
     epoch: int = 0
     episodes: int = 0
+    sequence: int = 0

@@ -526,6 +526,7 @@ class Holdings(_message.Message):
     RESTORE_FENCE_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     EPISODES_FIELD_NUMBER: _builtins.int
+    SEQUENCE_FIELD_NUMBER: _builtins.int
     gate: Global___GateState.ValueType
     """Gate of new work."""
     export: Global___ExportState.ValueType
@@ -534,6 +535,8 @@ class Holdings(_message.Message):
     """Highest epoch that the process has seen."""
     episodes: _builtins.int
     """Live and pending episodes."""
+    sequence: _builtins.int
+    """Highest sequence of a round that this process has seen, by whomever: rounds up to it are over here, so the next must come after it."""
     @_builtins.property
     def gate_fence(self) -> Global___Fence:
         """The round that holds the gate; unset when the gate is open, or not opened for the first time yet."""
@@ -556,10 +559,11 @@ class Holdings(_message.Message):
         restore_fence: Global___Fence | None = ...,
         epoch: _builtins.int = ...,
         episodes: _builtins.int = ...,
+        sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["export_fence", b"export_fence", "gate_fence", b"gate_fence", "restore_fence", b"restore_fence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "epoch", b"epoch", "export", b"export", "export_fence", b"export_fence", "gate", b"gate", "gate_fence", b"gate_fence", "restore_fence", b"restore_fence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "epoch", b"epoch", "export", b"export", "export_fence", b"export_fence", "gate", b"gate", "gate_fence", b"gate_fence", "restore_fence", b"restore_fence", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -231,6 +231,7 @@ def holdings_to_proto(holdings: Holdings) -> types_pb2.Holdings:
         restore_fence=fence(holdings.restore_fence),
         epoch=holdings.epoch,
         episodes=holdings.episodes,
+        sequence=holdings.sequence,
     )
 
 
@@ -246,4 +247,5 @@ def holdings_from_proto(message: types_pb2.Holdings, field: str = "holds") -> Ho
         fence("restore_fence"),
         number(message.epoch, path(field, "epoch")),
         number(message.episodes, path(field, "episodes")),
+        number(message.sequence, path(field, "sequence")),
     )

@@ -117,6 +117,7 @@ class FakeParticipant(ParticipantServiceServicer):
         self.retired: dict[str, int] = defaultdict(lambda: -1)
         self.restore_fence: Fence | None = None
         self.ended = 0
+        self.tried = 0  # sequence of a round that somebody drove by hand
         self.server: RpcServer | None = None
         self._streams: list[asyncio.Queue[pb.ControlResponse]] = []
         self._running: set[asyncio.Task[Any]] = set()
@@ -146,6 +147,7 @@ class FakeParticipant(ParticipantServiceServicer):
             self.restore_fence,
             self.epoch,
             len(self.sessions),
+            max(self.ended, self.tried),
         )
 
     async def start(self, listen: str = "127.0.0.1:0") -> FakeParticipant:

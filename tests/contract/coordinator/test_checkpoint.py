@@ -347,3 +347,10 @@ async def test_a_boundary_that_names_a_stranger_publishes_nothing(fleet: Fleet) 
     with pytest.raises(MemberMissing, match="resources/elsewhere"):
         await fleet.checkpoint("c1")
     assert fleet.gates() == {GateState.OPEN}
+
+
+async def test_a_round_that_was_tried_by_hand_does_not_make_the_next_one_stale(fleet: Fleet) -> None:
+    """C05, X34: whatever sequence a person gave it, the next round comes after it."""
+    fleet[Kind.MODEL].tried = fleet[Kind.MODEL].ended = 1000
+    checkpoint = await fleet.checkpoint("c1")
+    assert (checkpoint.stage, checkpoint.sequence) == (Stage.PUBLISHED, 1001)
