@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
@@ -24,8 +26,13 @@ SERVER_CLASS = "SimpleModelServer"
 Answering = Callable[[JsonObject], Awaitable[JsonObject]]
 
 
+class CallerGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
 class Delivery(Response):
-    """Sends a finished answer inside the call that it finishes: the call counts as delivered only when all is sent."""
+    """Sends a finished answer inside the call that it finishes: the call counts as delivered only when all is sent, and
+    not at all when its caller went away while it was held."""
 
     def __init__(self, answer: Response, inside: AsyncExitStack) -> None:
         super().__init__()
@@ -33,8 +40,11 @@ class Delivery(Response):
         self._inside = inside
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async with self._inside:
-            await self._answer(scope, receive, send)
+        with contextlib.suppress(CallerGone):
+            async with self._inside:
+                if await Request(scope, receive).is_disconnected():
+                    raise CallerGone
+                await self._answer(scope, receive, send)
 
 
 def model_app(name: str, backend: Backend, ledger: SqliteLedger, log: ExecutionLog) -> FastAPI:

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 
 from gymckpt.participant import SqliteLedger
 from servers.execution_log import ExecutionLog, read_log
@@ -24,6 +25,7 @@ OF_R = {"x-gymckpt-episode": "r"}
 
 @dataclass
 class Served:
+    app: FastAPI
     client: httpx.AsyncClient
     ledger: SqliteLedger
     log: Path
@@ -35,7 +37,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     backend = ScriptedBackend({"do it": Plan((CALL,))})
     app = model_app("policy", backend, ledger, ExecutionLog("policy", tmp_path / "log"))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://policy") as client:
-        yield Served(client, ledger, tmp_path / "log")
+        yield Served(app, client, ledger, tmp_path / "log")
     await ledger.close()
 
 
@@ -90,6 +92,26 @@ async def test_a_call_that_its_upstream_failed_is_told_and_left_out_of_the_ledge
     assert asked[0].headers["authorization"] == "Bearer key"
     assert asked[0].content == b'{"input":"do it","model":"m"}'
     await ledger.close()
+
+
+async def test_a_call_whose_caller_went_away_is_left_out_of_the_ledger(served: Served) -> None:
+    """M04"""
+    body = b'{"input": "do it"}'
+    received = iter([{"type": "http.request", "body": body, "more_body": False}])
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return next(received, {"type": "http.disconnect"})
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    headers = [(b"content-type", b"application/json"), (b"x-gymckpt-episode", b"r")]
+    scope = {"type": "http", "method": "POST", "path": "/v1/responses", "query_string": b"", "headers": headers}
+    await served.app(scope, receive, send)
+    assert sent == []
+    assert len(read_log(served.log)) == 1
+    assert served.ledger.rows("r") == []
 
 
 def test_a_latency_is_one_number_or_two() -> None:
