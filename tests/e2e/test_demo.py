@@ -78,7 +78,15 @@ def left_running(directory: Path) -> list[int]:
     assert len(pids) == 3 * 4, (
         "three lives, and in each an environment, an agent, a model and a workplace server that did something"
     )
-    return [pid for pid in sorted(pids) if Path(f"/proc/{pid}").exists()]
+    return [pid for pid in sorted(pids) if is_running(pid)]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def check(seen: dict[str, Any], rollouts: int) -> None:
