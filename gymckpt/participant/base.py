@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gymckpt.core.admission import InFlight
 from gymckpt.core.export import Export
@@ -33,6 +32,7 @@ from gymckpt.errors import (
 from gymckpt.participant.call import Call
 from gymckpt.participant.cut import Checkpointing, Cut
 from gymckpt.participant.hooks import Hooks
+from gymckpt.participant.loop import OnLoop
 from gymckpt.participant.restoring import Restoring
 from gymckpt.participant.retiring import Retiring
 from gymckpt.participant.serving import serve
@@ -43,10 +43,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gymckpt.participant")
 
-R = TypeVar("R")
 
-
-class Participant(Hooks):
+class Participant(Hooks, OnLoop):
     """The checkpointable part of one server process.
 
     Until `serving` is entered with a coordinator configured, checkpointing is off: the gate is open and stays so, nothing is exported, no port is bound.
@@ -65,6 +63,7 @@ class Participant(Hooks):
         cookie_only: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__()
         self.id = ParticipantId(self.kind, name)
         self.worker = check_id(worker, "worker")
         self.boot_id = secrets.token_hex(16)
@@ -92,9 +91,6 @@ class Participant(Hooks):
             **self.restoring.moves(),
             **self.retiring.moves(),
         }
-        self._readiness: asyncio.Event | None = None  # where somebody waits for it
-        self._moved: asyncio.Event | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
 
     async def stop(self, episode: Episode) -> None:
         """Stops all work of this attempt and the ones before it; returns when it has stopped. Called again, waits for the same."""
@@ -136,31 +132,6 @@ class Participant(Hooks):
         coordinator's). Without a coordinator checkpointing is off and this does nothing.
         """
         return serve(self, listen=listen, coordinator=coordinator, store=store)
-
-    def notify(self) -> None:
-        """Readiness may have changed."""
-        if self._readiness is not None:
-            self._readiness.set()
-            self._readiness = None
-
-    def readiness_changed(self) -> Coroutine[Any, Any, bool]:
-        """Awaitable of the next `notify` after this call, however late it is awaited."""
-        if self._readiness is None:
-            self._readiness = asyncio.Event()
-        return self._readiness.wait()
-
-    def moved(self) -> None:
-        """The gate opened, restored state became live or was dropped, or attempts were retired: whoever is held looks again."""
-        if self._moved is not None:
-            self._moved.set()
-            self._moved = None
-        self.notify()
-
-    def has_moved(self) -> Coroutine[Any, Any, bool]:
-        """Awaitable of the next `moved` after this call, however late it is awaited."""
-        if self._moved is None:
-            self._moved = asyncio.Event()
-        return self._moved.wait()
 
     async def open_gate(self) -> None:
         """Waits until the gate is OPEN."""
@@ -213,6 +184,7 @@ class Participant(Hooks):
                 details={"boot_id": request.boot_id, "this_boot_id": self.boot_id},
             )
         self.authority.observe(request.fence.epoch)
+        self.authority.sequence = max(self.authority.sequence, request.fence.sequence)
         name, began = type(request.transition).__name__.lower(), self.clock()
         outcome = "failed"
         try:
@@ -263,6 +235,7 @@ class Participant(Hooks):
             restore_fence=self.restoring.pending_fence,
             epoch=self.authority.epoch,
             episodes=len({session.episode for session in self.sessions}),
+            sequence=self.authority.sequence,
         )
 
     def tick(self) -> None:
@@ -289,26 +262,6 @@ class Participant(Hooks):
         """Attempts that are refused now are no longer missed."""
         if self.lost:
             self.lost = {episode: why for episode, why in self.lost.items() if not self.floors.refuses(episode)}
-
-    def spawn(self, work: Coroutine[Any, Any, R], name: str) -> asyncio.Task[R]:
-        """Runs work that outlives whoever asked for it; `close` ends it."""
-        task = asyncio.create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-        return task
-
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("%s at %s failed: %r", task.get_name(), self.id, error)
-
-    async def close(self) -> None:
-        """Ends uploads, installs, look-ups and retirements under way."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
 
     def require_store(self) -> ArtifactStore:
         """The store of a serving participant. Raises InvalidPhase when checkpointing is off."""

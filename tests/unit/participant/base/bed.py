@@ -69,10 +69,11 @@ class CountingState(MappingState[int]):
         return super().freeze(session)
 
     def encode(self, frozen: bytes) -> Mapping[str, bytes]:
-        self.encoded.append(frozen)
-        if frozen == self.refuse_encode:
+        parts = super().encode(frozen)
+        self.encoded.append(parts["value"])
+        if parts["value"] == self.refuse_encode:
             raise RuntimeError("cannot be encoded")
-        return super().encode(frozen)
+        return parts
 
     def install(self, session: str, loaded: int) -> None:
         super().install(session, loaded)
