@@ -187,13 +187,30 @@ async def test_a_call_that_its_client_dropped_leaves_nothing(model: ModelPartici
 
 
 async def test_a_rollout_may_have_only_so_many_calls(fleet: Fleet) -> None:
-    """The error names the limit; dropped calls make room again, other rollouts are not concerned."""
+    """The error names the limit, before anything is generated; other rollouts are not concerned."""
     model = fleet.model(max_calls=2)
     await ask(model, "r", calls=2)
+    refused = Asked(model, "r")
     with pytest.raises(StoreFull, match=r"holds 2 calls of rollout 'r', at most 2 are allowed \(max_calls\)"):
-        await Asked(model, "r").result()
+        await refused.result()
+    assert not refused.admitted.is_set()
     await ask(model, "other", calls=2)
     assert call_ids(model, "r") == ["0.0", "0.1"]
+
+
+async def test_a_call_that_nobody_received_takes_no_room(fleet: Fleet, rounds: Rounds) -> None:
+    model = fleet.model(max_calls=2)
+    await ask(model, "r")
+    dropped = Asked(model, "r")
+    await dropped.admitted.wait()
+    fence, _ = await rounds.prepare(model)
+    dropped.generated.set()
+    await until(lambda: model.counts()["held"] == 1)
+    dropped.task.cancel()
+    await settled()
+    await rounds.resume(model, fence)
+    await ask(model, "r")
+    assert call_ids(model, "r") == ["0.0", "0.2"]
 
 
 @pytest.mark.parametrize(("row", "message"), [({"parent": "x"}, "'parent'"), ({"response": object()}, "plain data")])

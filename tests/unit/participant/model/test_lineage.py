@@ -183,6 +183,18 @@ class TestFile:
         again = fleet.model(path)
         await ask(again, "r-a1")
         assert lineage(again) == [("1.0", None, "r-a1")]
+        await fleet.close()
+        ledger = SqliteLedger(path)
+        assert await ledger._file.read("SELECT call FROM calls", ()) == [("1.0",)]
+        await ledger.close()
+
+    async def test_calls_of_a_later_attempt_do_not(self, fleet: Fleet, tmp_path: Path) -> None:
+        path = str(tmp_path / "ledger")
+        await ask(fleet.model(path), "r-a1")
+        await fleet.close()
+        again = fleet.model(path)
+        await ask(again, "r")
+        assert lineage(again) == [("1.0", None, "r")]
 
     async def test_restored_calls_replace_what_the_file_held(
         self, fleet: Fleet, rounds: Rounds, tmp_path: Path
