@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from gymckpt.coordinator.context import Context, send
+from gymckpt.coordinator.context import Context, accident, send
 from gymckpt.coordinator.members.link import Lost, Refusal
 from gymckpt.coordinator.members.registry import Member
 from gymckpt.coordinator.progress import Progress
@@ -55,7 +55,7 @@ class CheckpointTask:
         self._seen: Stage | None = None
         self.progress = Progress(self.current())
         self._task = asyncio.create_task(self._run(), name=f"checkpoint {arguments.checkpoint_id}")
-        self._task.add_done_callback(_accident)
+        self._task.add_done_callback(accident)
 
     @property
     def round_id(self) -> str:
@@ -281,9 +281,9 @@ class CheckpointTask:
         self._wake.set()
 
     def _take_accident(self, task: asyncio.Task[None]) -> None:
-        accident = _accident(task)
-        if accident is not None:
-            self._failed(CheckpointAborted(f"the coordinator failed unexpectedly: {accident!r}; take a new checkpoint"))
+        failed = accident(task)
+        if failed is not None:
+            self._failed(CheckpointAborted(f"the coordinator failed unexpectedly: {failed!r}; take a new checkpoint"))
 
     def _superseded(self, error: StaleEpoch) -> None:
         self.machine.succeeded(error)
@@ -336,11 +336,3 @@ class CheckpointTask:
 
 def _between(start: float | None, end: float | None) -> float:
     return end - start if start is not None and end is not None else 0.0
-
-
-def _accident(task: asyncio.Task[None]) -> BaseException | None:
-    """An error that nothing foresaw, told with its traceback."""
-    accident = None if task.cancelled() else task.exception()
-    if accident is not None:
-        log.error("%s failed unexpectedly", task.get_name(), exc_info=accident)
-    return accident

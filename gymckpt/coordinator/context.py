@@ -81,6 +81,14 @@ def troubles(links: Iterable[Link], outcomes: dict[str, Outcome]) -> dict[str, s
     return found
 
 
+def accident(task: asyncio.Task[None]) -> BaseException | None:
+    """The error of a task that nothing foresaw, told with its traceback; None when there is none."""
+    error = None if task.cancelled() else task.exception()
+    if error is not None:
+        log.error("%s failed unexpectedly", task.get_name(), exc_info=error)
+    return error
+
+
 def _told(outcome: Outcome) -> str:
     match outcome:
         case Lost():

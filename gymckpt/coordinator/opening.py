@@ -96,6 +96,7 @@ async def open_checkpoint(context: Context, arguments: CheckpointArguments) -> t
     infos = tuple(member.info for member in members)
     intent = Intent(records.epoch, records.next_sequence(), infos, base, arguments.digest)
     stored = await records.open_checkpoint(arguments.checkpoint_id, intent)
+    context.registry.expect(infos)
     if stored != intent:
         raise ArgumentConflict(
             f"{arguments.checkpoint_id!r} was opened by epoch {stored.epoch} already; use a new id",

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from gymckpt.coordinator.context import Context, send, send_all, troubles
+from gymckpt.coordinator.context import Context, accident, send, send_all, troubles
 from gymckpt.coordinator.members.link import Link, Lost, Outcome, Refusal
 from gymckpt.coordinator.progress import Progress
 from gymckpt.coordinator.retire import retire_for_certain
@@ -51,6 +51,7 @@ class RestoreTask:
         self._links = list(links)
         self._fence = Fence(context.records.epoch, intent.sequence, arguments.round_id)
         self._task = asyncio.create_task(self._run(), name=arguments.round_id)
+        self._task.add_done_callback(accident)
 
     @property
     def round_id(self) -> str:

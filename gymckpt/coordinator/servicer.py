@@ -31,6 +31,7 @@ from gymckpt.v1.coordinator_pb2_grpc import CoordinatorServiceServicer, add_Coor
 Context = grpc.aio.ServicerContext[Any, Any]
 OUTCOME_PAGE = 10_000
 MAX_WHY = 1024
+MAX_RESTARTS = 1000
 
 
 class CoordinatorServicer(CoordinatorServiceServicer):
@@ -202,7 +203,8 @@ def _member_status(member: values.MemberStatus) -> pb.MemberStatus:
 
 
 def _member_report(entry: values.MemberReport) -> pb.MemberReport:
-    report = None if entry.report is None else codec.report_to_proto(entry.report)
+    """The first restarts only; the member itself lists all."""
+    report = None if entry.report is None else codec.report_to_proto(entry.report, entry.report.restarts[:MAX_RESTARTS])
     return pb.MemberReport(participant=codec.participant_to_proto(entry.participant), report=report, error=entry.error)
 
 

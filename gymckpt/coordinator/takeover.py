@@ -130,10 +130,10 @@ def _raise_sequence(records: Records, heard: Sequence[ParticipantStatus]) -> Non
 
 
 def _expect_last_members(records: Records, registry: Registry) -> None:
-    """Without `--expect`, whoever was in the last checkpoint must be there."""
-    if not registry.expected and records.intents:
+    """Whoever was in the last checkpoint that was begun."""
+    if records.intents:
         last = max(records.intents.values(), key=lambda intent: (intent.epoch, intent.sequence))
-        registry.expected = tuple(sorted({info.id for info in last.members}))
+        registry.expect(last.members)
 
 
 async def _finish_restores(context: Context) -> None:

@@ -395,7 +395,7 @@ class MemberReport(_message.Message):
 
     @_builtins.property
     def report(self) -> _types_pb2.Report:
-        """Its report; unset when it did not answer."""
+        """Its report, with the first 1,000 restarts (GetStatus of the member lists all); unset when it did not answer."""
 
     def __init__(
         self,

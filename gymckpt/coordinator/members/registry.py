@@ -32,10 +32,11 @@ class Member:
 
 
 class Registry:
-    """`expected` must be there for a checkpoint. Times are of the event loop's clock, passed in."""
+    """`expected` must be there for a checkpoint: those that a person named, or else the members of the last one. Times are monotonic seconds, passed in."""
 
     def __init__(self, expected: Iterable[ParticipantId] = ()) -> None:
         self.expected = tuple(sorted(set(expected)))
+        self._named = bool(self.expected)
         self._members: dict[Key, Member] = {}
         self._replaced: dict[str, str] = {}
         self._unused: list[Link] = []
@@ -50,6 +51,11 @@ class Registry:
         """Expected participants of which no process is here."""
         here = {participant for participant, _ in self._members}
         return tuple(participant for participant in self.expected if participant not in here)
+
+    def expect(self, members: Iterable[ParticipantInfo]) -> None:
+        """A checkpoint was begun with these members: whoever is among them is missed from now on, unless a person said who must be there."""
+        if not self._named:
+            self.expected = tuple(sorted({info.id for info in members}))
 
     def register(
         self, info: ParticipantInfo, holds: Holdings, lost: Sequence[LostEpisode], now: float, *, admit: bool

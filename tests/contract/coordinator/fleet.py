@@ -71,10 +71,15 @@ class Fleet:
         return participant
 
     async def coordinate(
-        self, *, faults: Faults | None = None, settings: Settings = SETTINGS, expected: tuple[ParticipantId, ...] = ()
+        self,
+        *,
+        faults: Faults | None = None,
+        settings: Settings = SETTINGS,
+        expected: tuple[ParticipantId, ...] = (),
+        gone: tuple[str, ...] = (),
     ) -> CoordinatorClient:
         """Starts a coordinator, in place of an older one."""
-        self.server = await serve(self.store, faults=faults, settings=settings, expected=expected)
+        self.server = await serve(self.store, faults=faults, settings=settings, expected=expected, gone=gone)
         self.stack.push_async_callback(self.server.stop)
         self.client = await self.stack.enter_async_context(CoordinatorClient(self.server.address))
         return self.client

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gymckpt.coordinator import CheckpointArguments, Stage, SyncCoordinatorClient
+from gymckpt.coordinator import CheckpointArguments, Settings, Stage, SyncCoordinatorClient
 from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.kinds import GateState, Kind
 from gymckpt.core.report import Blocker
@@ -56,6 +56,22 @@ async def test_a_member_that_died_is_named_before_any_gate_closes(fleet: Fleet) 
         await fleet.checkpoint("c1")
     assert fleet.kinds_told(Prepare) == []
     assert await fleet.names("intents") == []
+
+
+async def test_whoever_was_in_the_last_checkpoint_is_missed_however_long_it_is_gone(bare: Fleet) -> None:
+    """X31: only a member of no checkpoint may leave without a word."""
+    guest = await bare.add(Kind.RESOURCES, "guest")
+    for kind in Kind:
+        await bare.add(kind)
+    await bare.coordinate(settings=Settings(interval=0.001, patience=1.0))
+    await bare.register(guest)
+    await guest.die()
+    await bare.register()
+    assert (await bare.checkpoint("c1")).stage is Stage.PUBLISHED
+    await bare[Kind.AGENT].die()
+    for attempt in range(3):
+        with pytest.raises(MemberMissing, match="agent/x"):
+            await bare.checkpoint(f"after-{attempt}")
 
 
 async def test_a_member_that_hangs_is_named_before_any_gate_closes(fleet: Fleet) -> None:

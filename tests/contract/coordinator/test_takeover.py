@@ -269,6 +269,16 @@ async def test_a_member_that_neither_answers_nor_is_dead_is_waited_for(bare: Fle
     assert {p.epoch for p in fleet.all} == {2}
 
 
+async def test_a_member_that_a_person_knows_to_be_dead_is_not_waited_for(bare: Fleet) -> None:
+    """X24: a host that is gone answers nothing, not even that nothing listens."""
+    fleet = await assembled(bare)
+    await fleet.server.stop()
+    fleet[Kind.AGENT].answering.clear()
+    await asyncio.wait_for(fleet.coordinate(gone=("agent/x",)), 10)
+    assert {p.epoch for p in fleet.all if p.id.kind is not Kind.AGENT} == {2}
+    assert len(await fleet.names("members")) == 3
+
+
 async def test_a_dead_member_is_not_waited_for_but_is_missed(bare: Fleet) -> None:
     """X31: without --expect, the members of the last checkpoint are expected."""
     fleet = await assembled(bare)
