@@ -303,3 +303,19 @@ def test_capture_and_state_must_agree() -> None:
         with pytest.raises(InvalidField, match="disagree"):
             ResourcesParticipant("tools", capture=capture, state=state)
     assert ResourcesParticipant("tools").capture is Capture.RESTART_ONLY
+
+
+async def test_restored_state_that_was_used_is_an_ordinary_session(rounds: Rounds, counters: Counters) -> None:
+    """R14, X30"""
+    counters.seed("r")
+    published = await rounds.checkpoint(counters.participant)
+    target = Counters(rounds)
+    await rounds.restore(target.participant, published.digest, ("r", 1))
+    session = target.participant.sessions.get("r")
+    assert session is not None
+    assert target.enter("r-a1", method="GET").session is session
+    seen = [session.restored]
+    target.add("r-a1")
+    assert [*seen, session.restored] == [True, False]
+    target.seed("r-a1", value=5)
+    assert (target.participant.sessions.get("r"), session.revision) == (session, 3)
