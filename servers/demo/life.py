@@ -22,6 +22,7 @@ from servers.http.client import http_client
 
 LOOK_SECONDS = 0.05
 PATIENCE_SECONDS = 120.0
+FINISH_SECONDS = 300.0
 RESOURCES = ParticipantId(Kind.RESOURCES, WORKPLACE)
 
 
@@ -51,6 +52,16 @@ class Life:
             if time.monotonic() > last:
                 raise NeverCame(f"{what} did not happen within {PATIENCE_SECONDS:g} s")
             await asyncio.sleep(LOOK_SECONDS)
+
+    async def finish(self) -> None:
+        """Returns when every attempt has ended. Raises NeverCame after FINISH_SECONDS."""
+        try:
+            async with asyncio.timeout(FINISH_SECONDS):
+                await self.players.ended()
+        except TimeoutError:
+            raise NeverCame(
+                f"{self.players.playing} rollouts are still being played after {FINISH_SECONDS:g} s"
+            ) from None
 
     async def end(self) -> None:
         """SIGKILL to every process; then whoever played on them finds out."""
@@ -94,9 +105,13 @@ class CoordinatedLife(Life):
         return taken, cut
 
     async def sessions(self) -> Mapping[str, int]:
-        """Live sessions by participant."""
-        reports = await self.coordinator.explain_blockers()
-        return {str(member.participant.id): member.report.counts["sessions"] for member in reports if member.report}
+        """Live sessions by participant. Raises NeverCame when one does not say."""
+        kept: dict[str, int] = {}
+        for member in await self.coordinator.explain_blockers():
+            if member.report is None:
+                raise NeverCame(f"{member.participant.id} does not say how many sessions it has: {member.error}")
+            kept[str(member.participant.id)] = member.report.counts["sessions"]
+        return kept
 
     async def retire(self, episodes: Iterable[Episode]) -> None:
         """Drops everything that is still held of finished attempts, and refuses them from now on."""

@@ -78,7 +78,7 @@ class Outcome:
             return f"at most {self.continued // 5}", value * 5 <= self.continued
         if name == "rollouts":
             accounted = self.finished_before + self.continued + self.restarted + self.lost
-            return f"{accounted}, which are accounted for", value == accounted
+            return f"{accounted} in all", value == accounted
         if name == "mean_reward":
             return f"{self.mean_reward_uninterrupted:.3f}", value == self.mean_reward_uninterrupted
         return "", True

@@ -26,6 +26,11 @@ class Players:
         """Begins an attempt, from its restored state when it `continues`."""
         self._playing.add(asyncio.create_task(self._play(rollout, attempt, continues), name=rollout.rollout_id))
 
+    @property
+    def playing(self) -> int:
+        """How many attempts have not ended."""
+        return len(self._playing)
+
     async def ended(self) -> None:
         """Returns when all attempts have ended."""
         while self._playing:

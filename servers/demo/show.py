@@ -48,8 +48,8 @@ def _show_rich(rows: list[Row]) -> None:
     from rich.table import Table
 
     table = Table(title=TITLE)
-    table.add_column("what")
-    table.add_column("seen", justify="right")
+    table.add_column("what", no_wrap=True)
+    table.add_column("seen", justify="right", no_wrap=True)
     table.add_column("must be")
     for name, text, wanted, good in rows:
         table.add_row(name, text, wanted, style=None if good else "bold red")

@@ -121,7 +121,7 @@ class Demo:
             self.tell(_shown(checkpoint))
             attacked = await self._attack(life, before, targets)
             self._continue(life, unfinished, targets)
-            await life.players.ended()
+            await life.finish()
             self.tell(f"{len(life.players.results)} of {len(unfinished)} unfinished rollouts have finished")
             current = {target.source.rollout_id: target.attempt for target in targets}
             stale = attacked.accepted | executed(life.log(), current, life.fleet.pids.values())
@@ -135,9 +135,10 @@ class Demo:
         """Brings back every unfinished rollout that the last checkpoint holds; returns what became of each."""
         wanted = {rollout.rollout_id for rollout in unfinished}
         episodes = tuple(episode for episode in before.cut.standings if episode.rollout_id in wanted)
-        targets = await life.coordinator.restore(
-            RestoreArguments("after-the-crash", before.checkpoints[-1].checkpoint_id, episodes)
-        )
+        if not episodes:  # which would mean all of them
+            return []
+        asked = RestoreArguments("after-the-crash", before.checkpoints[-1].checkpoint_id, episodes)
+        targets = await life.coordinator.restore(asked)
         self.tell(f"{len(restored(targets))} of {len(unfinished)} unfinished rollouts were restored")
         return targets
 
@@ -176,7 +177,7 @@ class Demo:
         self.tell("playing the same rollouts without a crash")
         async with lived(self._layout("undisturbed", coordinated=False), self._fleet("undisturbed")) as life:
             await self._start_all(life)
-            await life.players.ended()
+            await life.finish()
         self._tell_failures(life)
         return Reference(life.players.results, life.log())
 
