@@ -76,7 +76,7 @@ async def test_an_index_that_is_neither_the_last_nor_the_next_is_out_of_order(
 
 
 async def test_the_reply_of_a_completed_activation_survives_a_restore(agent: AgentParticipant, rounds: Rounds) -> None:
-    """A15: and the next one runs."""
+    """A15, A14: the activation claims the session, so that it is seeded again like any other; and the next one runs."""
     await opened(agent)
     await Played(agent, "r", completing).result()
     checkpoint = await rounds.checkpoint(agent)
@@ -84,6 +84,7 @@ async def test_the_reply_of_a_completed_activation_survives_a_restore(agent: Age
     await rounds.restore(successor, checkpoint.digest, ("r", 1))
     again = Played(successor, "r-a1", completing, index=0)
     assert (await again.result(), again.reply) == ("repeated", {"output": "done"})
+    await opened(successor, "r-a1")
     assert await Played(successor, "r-a1", completing, index=1).result() == "finished"
 
 
@@ -142,11 +143,14 @@ async def test_seeds_under_way_block_each_by_itself_and_are_exported(agent: Agen
     assert (list(checkpoint.records), checkpoint.records["r"].boundary) == (["r"], "idle")
 
 
+@pytest.mark.parametrize("again", [False, True])
 async def test_a_retire_waits_for_seeds_and_the_refused_seed_opens_nothing(
-    agent: AgentParticipant, rounds: Rounds
+    agent: AgentParticipant, rounds: Rounds, again: bool
 ) -> None:
-    """A08, A10."""
+    """A08, A10: also when it seeds a session again that is there."""
     built = asyncio.Event()
+    if again:
+        await opened(agent)
 
     async def seed() -> None:
         async with agent.seeding(R, "s"):
