@@ -149,13 +149,14 @@ class _ResourcesCall:
         try:
             try:
                 await self._app(scope, body.receive, answer.take)
+                key = self._key(scope)
             except BaseException:
                 self._p.leave(ticket, succeeded=False)
                 raise
             revision = self._p.leave(
                 ticket,
                 succeeded=answer.complete and 200 <= answer.status < 300,
-                key=self._key(scope),
+                key=key,
                 receipt=lambda revision: self._receipt(answer, revision),
             )
         except GymckptError as error:

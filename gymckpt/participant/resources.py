@@ -77,6 +77,7 @@ class ResourcesParticipant(Participant):
         self._ending: list[Session] = []  # ended by a replayed verification while the gate was not open
         self._answering: set[tuple[str, str]] = set()  # repeatable calls under way, by session and request id
         self._repeated = False  # whether a repeat waits for one of them
+        self._held = 0  # calls that wait
         self._unnamed: set[str | None] = (
             set()
         )  # sessions that are not here, and of which no episode is known, each told once
@@ -87,6 +88,9 @@ class ResourcesParticipant(Participant):
         if self.capture is not Capture.RESTART_ONLY:
             return {}
         return {session.episode: f"{self.id} cannot capture its sessions" for session in self.sessions}
+
+    def counts(self) -> Mapping[str, int]:
+        return {"sessions": len(self.sessions), "calls": len(self.in_flight), "held": self._held}
 
     def exportable(self, session: Session) -> bool:
         return not session.pending and self.capture is not Capture.RESTART_ONLY
@@ -277,8 +281,9 @@ class ResourcesParticipant(Participant):
     def _revise(self, session: Session, ticket: Ticket, receipt: Callable[[int], Receipt | None] | None) -> int:
         if ticket.call.route in self._read_only or ticket.entry is Entry.REPLAY:
             return session.revision
-        made = receipt(session.revision + 1) if receipt is not None else None
-        session.touched(receipted=(made is not None and made.status != UNKEPT) or self.is_seed(ticket.call))
+        seed = self.is_seed(ticket.call)
+        made = receipt(session.revision + 1) if receipt is not None and not seed else None
+        session.touched(receipted=seed or (made is not None and made.status != UNKEPT))
         if made is not None:
             session.receipts[made.request_id] = made
         return session.revision
@@ -294,11 +299,15 @@ class ResourcesParticipant(Participant):
         self, call: Call, request: bytes = b"", gone: Callable[[], Awaitable[bool]] | None = None
     ) -> Ticket | None:
         """Waits until the call may run; None when `gone` says that its client went away first. Raises like `enter_now`."""
-        while True:
-            ticket = self.enter_now(call, request)
-            if ticket is not None:
-                return ticket
-            if gone is None:
-                await self.has_moved()
-            elif await gone():
-                return None
+        self._held += 1
+        try:
+            while True:
+                ticket = self.enter_now(call, request)
+                if ticket is not None:
+                    return ticket
+                if gone is None:
+                    await self.has_moved()
+                elif await gone():
+                    return None
+        finally:
+            self._held -= 1

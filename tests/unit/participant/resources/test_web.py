@@ -248,3 +248,16 @@ async def test_websockets_and_lifespan_pass(app: App) -> None:
     for kind in ("lifespan", "websocket"):
         await app.app({"type": kind}, app.app, app.app)  # type: ignore[arg-type]
     assert seen == ["lifespan", "websocket"]
+
+
+async def test_a_seed_whose_handler_leaves_no_usable_key_is_refused_and_uncounted(app: App, counters: Counters) -> None:
+    """R03, R15"""
+
+    async def seed(scope: Any, receive: Any, send: Any) -> None:
+        scope["session"] = {"session_id": 7}
+        await answer(send, b"{}")
+
+    app.handlers["/seed_session"] = seed
+    exchange = await app.call("/seed_session", "s")
+    assert (exchange.status, exchange.reason) == (400, "INVALID_FIELD")
+    assert (counters.keys, len(counters.participant.in_flight)) == (["r"], 0)
