@@ -88,6 +88,15 @@ async def test_the_reply_of_a_completed_activation_survives_a_restore(agent: Age
     assert await Played(successor, "r-a1", completing, index=1).result() == "finished"
 
 
+async def test_an_activation_without_boundaries_changes_its_session(agent: AgentParticipant, rounds: Rounds) -> None:
+    """X12, X36: what it completed is in the next checkpoint, whatever that builds on."""
+    await opened(agent)
+    first = await rounds.checkpoint(agent)
+    await Played(agent, "r", completing).result()
+    second = await rounds.checkpoint(agent, base=first.manifest.checkpoint_id)
+    assert (second.taken.changed, second.states == first.states) == (1, False)
+
+
 async def test_an_activation_that_broke_off_goes_on_at_its_last_boundary(
     agent: AgentParticipant, rounds: Rounds
 ) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gymckpt.errors import DeadlineExceeded, DuplicateEpisode, StaleAttempt
 from gymckpt.participant.environment import EnvironmentParticipant, Run
 from tests.unit.participant.environment.conftest import Play
-from tests.unit.participant.rounds import Rounds, blocked, settled
+from tests.unit.participant.rounds import Rounds, blocked, settled, until
 
 
 async def working(run: Run) -> None:
@@ -178,6 +178,27 @@ async def test_a_cancellation_by_anybody_else_stays_one(environment: Environment
     with pytest.raises(asyncio.CancelledError):
         await episode.result()
     assert (len(environment.sessions), environment.blocker_count()) == (0, 0)
+
+
+async def test_a_cancellation_stays_one_although_the_episode_was_retired_too(
+    environment: EnvironmentParticipant, rounds: Rounds
+) -> None:
+    """A server that shuts down must not be told to go on."""
+
+    async def script(run: Run) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await episode.told()
+
+    episode = Play(environment, "r", script)
+    await episode.began.wait()
+    retiring = asyncio.create_task(rounds.retire(environment, "r"))
+    await until(lambda: episode.task.cancelling() == 1)
+    episode.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await episode.result()
+    await retiring
 
 
 class Clock:
