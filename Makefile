@@ -25,6 +25,7 @@ STUBS := gymckpt/v1
 BASELINE := protos/baseline.binpb
 
 DEMO := servers.demo
+DEMO_ARGS ?=
 BENCH := tests.bench
 
 .PHONY: help
@@ -146,7 +147,7 @@ tests/interop/node_modules/.stamp: $(wildcard tests/interop/package*.json)
 
 .PHONY: demo
 demo: $(VENV_STAMP) ## Run rollouts, kill every process, continue from the checkpoint
-	@$(PY) -m $(DEMO)
+	@$(PY) -m $(DEMO) $(DEMO_ARGS)
 
 .PHONY: bench
 bench: $(VENV_STAMP) ## Measure the store and the pause

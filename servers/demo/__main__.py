@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -45,6 +46,8 @@ def main() -> None:
         )
     tasks = Tasks.builtin() if given.tasks is None else Tasks.read(given.tasks, given.tables.resolve())
     directory = given.directory or Path(tempfile.mkdtemp(prefix="gymckpt-demo-"))
+    if directory.is_dir() and any(directory.iterdir()):
+        raise SystemExit(f"error: {directory} is not empty; name a new directory")
     settings = Settings(tasks, directory.resolve(), given.rollouts, seed=given.seed, same_ports=given.same_ports)
     began = time.monotonic()
 
@@ -52,7 +55,9 @@ def main() -> None:
         print(f"{time.monotonic() - began:6.1f} s  {line}", flush=True)
 
     try:
-        outcome = asyncio.run(Demo(settings, tell).run())
+        outcome = asyncio.run(_until_told_to_stop(Demo(settings, tell)))
+    except asyncio.CancelledError:
+        raise SystemExit("error: told to stop") from None
     except (ServerFailed, NeverCame, GymckptError) as error:
         raise SystemExit(f"error: {type(error).__name__}: {error}\nwhat the servers said is in {directory}") from error
     _report(outcome, given.report)
@@ -60,6 +65,14 @@ def main() -> None:
         sys.exit(f"logs, store and ledgers are in {directory}")
     if given.directory is None:
         shutil.rmtree(directory)
+
+
+async def _until_told_to_stop(demo: Demo) -> Outcome:
+    """SIGTERM ends the demo as SIGINT does: its servers are killed first."""
+    running = asyncio.current_task()
+    assert running is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, running.cancel)
+    return await demo.run()
 
 
 def _report(outcome: Outcome, file: Path) -> None:

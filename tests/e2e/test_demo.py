@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from servers.execution_log import read_log
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("GYMCKPT_SHARED", ROOT.parent / "shared")) / "data" / "nemo_gym" / "workplace_assistant"
@@ -74,7 +78,7 @@ def demo(directory: Path, *arguments: str) -> tuple[dict[str, Any], str]:
 def left_running(directory: Path) -> list[int]:
     """Processes that executed calls for this demo and are still there."""
     logs = (directory / "disturbed.jsonl", directory / "undisturbed.jsonl")
-    pids = {json.loads(line)["pid"] for log in logs for line in log.read_text().splitlines()}
+    pids = {line["pid"] for log in logs for line in read_log(log)}
     assert len(pids) == 3 * 4, (
         "three lives, and in each an environment, an agent, a model and a workplace server that did something"
     )
@@ -122,3 +126,27 @@ def test_a_crash_changes_nothing_of_recorded_tasks_either(tmp_path: Path) -> Non
     tasks, tables = str(SHARED / "example.jsonl"), str(SHARED / "csv")
     seen, _ = demo(tmp_path, "--rollouts", "10", "--same-ports", "--tasks", tasks, "--tables", tables)
     check(seen, 10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_demo_that_is_told_to_stop_takes_its_servers_with_it(tmp_path: Path, number: signal.Signals) -> None:
+    kept = tmp_path / "kept"
+    command = (sys.executable, "-m", "servers.demo", "--report", str(tmp_path / "demo.json"), "--directory", str(kept))
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as running:
+        assert running.stdout is not None
+        said = next(line for line in running.stdout if "rollouts begin" in line)
+        until_executed(kept / "disturbed.jsonl")
+        running.send_signal(number)
+        said += running.stdout.read()
+        assert running.wait() != 0, said
+    pids = {line["pid"] for line in read_log(kept / "disturbed.jsonl")}
+    assert pids, said
+    assert [pid for pid in pids if is_running(pid)] == []
+
+
+def until_executed(log: Path) -> None:
+    """Returns once a server has executed something."""
+    last = time.monotonic() + 60
+    while not log.exists() or not log.stat().st_size:
+        assert time.monotonic() < last, "no call was executed"
+        time.sleep(0.05)
