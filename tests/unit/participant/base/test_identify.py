@@ -26,6 +26,7 @@ def scope(path: str = "/add", session: Any = None, **headers: str) -> dict[str, 
         (scope("/ng-rollout/r-a1/v1/add"), Call("POST", "/v1/add", R1)),
         (scope("/ng-rollout/r-a1/add", x_gymckpt_episode="r-a1"), Call("POST", "/add", R1)),
         (scope("/ng-rollout/r"), Call("POST", "", Episode("r"))),
+        (scope("/ng-rollout/r-a1/training-token-capture/verify"), Call("POST", "/verify", R1)),
         (scope(x_gymckpt_session="s"), Call("POST", "/add", session="s")),
         (scope(session={"session_id": "c"}, cookie="x=y"), Call("POST", "/add", session="c")),
         (scope(session={"session_id": "c"}), Call("POST", "/add", session="c", session_is_new=True)),
@@ -36,7 +37,7 @@ def scope(path: str = "/add", session: Any = None, **headers: str) -> dict[str, 
         (scope(x_gymckpt_continue="1"), Call("POST", "/add", continues=True)),
         (scope(x_gymckpt_continue="0", x_other="\xff"), Call("POST", "/add")),
     ],
-    ids=range(14),
+    ids=range(15),
 )
 def test_headers_prefix_and_cookie_say_who_calls(given: dict[str, Any], expected: Call) -> None:
     assert identify(given) == expected

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
+from collections.abc import Mapping
 
 import pytest
 
@@ -251,3 +253,31 @@ async def test_an_attempt_that_is_refused_is_not_in_the_cut_even_where_its_sessi
         counters.seed(text)
     counters.participant.floors.refuse(Episode("r"))
     assert sorted((await rounds.checkpoint(counters.participant)).records) == ["s"]
+
+
+async def test_abort_does_not_wait_for_an_encoder_that_is_busy_in_its_thread(
+    rounds: Rounds, counters: Counters, store: StoppableStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X04"""
+    p = counters.participant
+    counters.seed("r")
+    encode, busy, go = counters.state.encode, threading.Event(), threading.Event()
+
+    def slowly(frozen: bytes) -> Mapping[str, bytes]:
+        busy.set()
+        go.wait(5.0)
+        return encode(frozen)
+
+    monkeypatch.setattr(counters.state, "encode", slowly)
+    fence, prepared = await rounds.prepare(p)
+    await rounds.snapshot(p, fence, prepared)
+    upload = asyncio.create_task(rounds.ask(p, fence, Upload()))
+    await asyncio.to_thread(busy.wait, 5.0)
+    try:
+        async with asyncio.timeout(1.0):
+            await rounds.ask(p, fence, Abort())
+            with pytest.raises(CheckpointAborted):
+                await upload
+    finally:
+        go.set()
+    assert (counters.gate(), store.written) == (GateState.OPEN, [])
