@@ -170,10 +170,21 @@ class RestoreTask:
         if not failed:
             return
         for result in outcomes.values():
-            if isinstance(result, Refusal) and isinstance(result.error, (*TOLD_AS_THEY_ARE, StaleEpoch)):
+            if isinstance(result, Refusal) and isinstance(result.error, StaleEpoch):
                 raise result.error
+        for result in outcomes.values():
+            if isinstance(result, Refusal) and isinstance(result.error, TOLD_AS_THEY_ARE):
+                raise self._told(result.error)
         said = "; ".join(f"{name}: {why}" for name, why in failed.items())
         raise RestoreAborted(f"{what} failed at {said}", details={"participants": ",".join(failed)})
+
+    def _told(self, error: GymckptError) -> GymckptError:
+        """The same error, naming the checkpoint that cannot be restored."""
+        checkpoint_id = self.intent.checkpoint_id
+        return type(error)(
+            f"checkpoint {checkpoint_id!r} cannot be restored: {error.message}",
+            details={**error.details, "checkpoint_id": checkpoint_id},
+        )
 
     def _check_none_gone(self) -> None:
         dead = {link.name: link.gone for link in self._links if link.gone}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from gymckpt.core.kinds import Capture
 from gymckpt.core.manifest import EpisodeRecord, Receipt, StoredSession
 from gymckpt.core.report import LostEpisode
 from gymckpt.core.transitions import Install
-from gymckpt.errors import GymckptError, UnloadableState
+from gymckpt.errors import BlobNotFound, DamagedBlob, GymckptError, UnloadableState
 from gymckpt.rpc.codec import decode_checkpoint_manifest, decode_participant_manifest, decode_session
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gymckpt.store.interface import ArtifactStore
 
 GROUP = 64  # sessions whose parts are read in one go
+NAMED = 20  # rollouts that an error names
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ async def load_targets(
     Raises BlobNotFound and DamagedBlob, naming the rollout: nothing of a damaged checkpoint is installed.
     """
     targets = {target.source: target.target for target in install.targets}
-    records = [record for record in await _records(p, store, install.manifest) if record.episode in targets]
+    records = [record for record in await _records(p, store, install) if record.episode in targets]
     loaded: list[Loaded] = []
     unloadable = {targets[record.episode]: why for record, why in _repeated(p, records)}
     for start in range(0, len(records), GROUP):
@@ -60,12 +61,15 @@ async def load_targets(
     return kept, tuple(LostEpisode(episode, unloadable[episode]) for episode in sorted(unloadable))
 
 
-async def _records(p: Participant, store: ArtifactStore, manifest: Digest) -> list[EpisodeRecord]:
+async def _records(p: Participant, store: ArtifactStore, install: Install) -> list[EpisodeRecord]:
     """Records of every process that this participant had at the cut."""
-    [data] = await store.read([manifest])
-    entries = decode_checkpoint_manifest(data).participants
-    ours = [entry.manifest for entry in entries if entry.participant.id == p.id]
-    manifests = [decode_participant_manifest(data) for data in await store.read(ours)] if ours else []
+    try:
+        [data] = await store.read([install.manifest])
+        entries = decode_checkpoint_manifest(data).participants
+        ours = [entry.manifest for entry in entries if entry.participant.id == p.id]
+        manifests = [decode_participant_manifest(data) for data in await store.read(ours)] if ours else []
+    except (BlobNotFound, DamagedBlob) as error:
+        raise _needed(error, [target.source for target in install.targets]) from error
     return [record for manifest in manifests for record in manifest.records]
 
 
@@ -85,8 +89,8 @@ async def _read_sessions(store: ArtifactStore, records: list[EpisodeRecord]) -> 
             if wanted
             else {}
         )
-    except GymckptError as error:
-        raise _named(error, records) from error
+    except (BlobNotFound, DamagedBlob) as error:
+        raise _named(error, records, {}) from error
 
 
 async def _read_parts(
@@ -95,15 +99,26 @@ async def _read_parts(
     wanted = list(dict.fromkeys(part.digest for session in sessions.values() for part in session.parts))
     try:
         return dict(zip(wanted, await store.read(wanted), strict=True)) if wanted else {}
-    except GymckptError as error:
-        raise _named(error, records) from error
+    except (BlobNotFound, DamagedBlob) as error:
+        raise _named(error, records, sessions) from error
 
 
-def _named(error: GymckptError, records: list[EpisodeRecord]) -> GymckptError:
-    """The same error, saying whose state was being read."""
-    rollouts = sorted({record.episode.rollout_id for record in records})
-    error.details["rollouts"] = ",".join(rollouts[:GROUP])
-    return error
+def _named(
+    error: BlobNotFound | DamagedBlob, records: list[EpisodeRecord], sessions: Mapping[Digest, StoredSession]
+) -> GymckptError:
+    """The same error, naming the rollouts whose state needs the blob."""
+    blob = error.details.get("digest")  # a blob that is whole but no session does not say which it was
+    holding = {state for state, session in sessions.items() if any(str(part.digest) == blob for part in session.parts)}
+    needing = [record.episode for record in records if str(record.state) == blob or record.state in holding]
+    return _needed(error, needing or [record.episode for record in records])
+
+
+def _needed(error: BlobNotFound | DamagedBlob, episodes: Iterable[Episode]) -> GymckptError:
+    """The same error, naming the first rollouts of these episodes."""
+    rollouts = sorted({episode.rollout_id for episode in episodes})
+    named = ",".join(rollouts[:NAMED])
+    more = f" and {len(rollouts) - NAMED} more" if len(rollouts) > NAMED else ""
+    return type(error)(f"{error.message}; it is needed by {named}{more}", details={**error.details, "rollouts": named})
 
 
 async def _load(
