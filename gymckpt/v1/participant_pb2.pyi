@@ -807,7 +807,7 @@ Global___DecisionSeen: _TypeAlias = DecisionSeen  # noqa: Y015
 
 @_typing.final
 class Renew(_message.Message):
-    """Restarts both leases of the round.
+    """Restarts the leases of the round: of the gate, of the export, of state that is pending.
 
     Errors: FAILED_PRECONDITION/INVALID_PHASE nothing of the round is held here.
     """
