@@ -1,6 +1,6 @@
-"""`python -m tests.e2e.trouble.served both|store|coordinator`: what `gymckpt serve` runs, in one process or in two, by a coordinator that asks before it goes on.
+"""`python -m tests.e2e.trouble.served both|store|coordinator`: what `gymckpt serve` runs, in one process or in two.
 
-Prints one JSON line once it serves, and ends only by a signal.
+The coordinator asks before it goes on. Each prints one JSON line once it serves, and ends only by a signal.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ async def serve_role(given: argparse.Namespace) -> None:
         await asyncio.Event().wait()
 
 
-async def _coordinator_only(
-    store_at: str, listen: str, expected: Sequence[ParticipantId], faults: Faults
-) -> str:
+async def _coordinator_only(store_at: str, listen: str, expected: Sequence[ParticipantId], faults: Faults) -> str:
     """A coordinator whose store is another process."""
     coordinator = Coordinator(StoreClient(store_at), expected=expected, settings=SETTINGS, faults=faults)
     server = await start_server([CoordinatorServicer(coordinator)], listen)
