@@ -11,7 +11,7 @@ from gymckpt.coordinator.members.link import Lost, Refusal
 from gymckpt.coordinator.members.registry import Member
 from gymckpt.coordinator.takeover import tell_decided
 from gymckpt.core.arguments import CheckpointArguments, RestoreArguments
-from gymckpt.core.decisions import restore_targets, unstarted
+from gymckpt.core.decisions import restore_targets
 from gymckpt.core.kinds import GateState
 from gymckpt.core.manifest import CheckpointManifest, Intent, RestoreIntent
 from gymckpt.errors import (
@@ -122,8 +122,7 @@ async def open_restore(context: Context, arguments: RestoreArguments) -> tuple[R
     try:
         manifest = await _read(context, checkpoint_id)
         _check_here(manifest, members)
-        participants = await records.participant_manifests([entry.manifest for entry in manifest.participants])
-        targets = restore_targets(arguments.episodes, manifest, unstarted(participants), records.attempts)
+        targets = restore_targets(arguments.episodes, manifest, records.attempts)
         infos = tuple(member.info for member in members)
         intent = RestoreIntent(
             records.epoch, records.next_sequence(), checkpoint_id, digest, targets, infos, arguments.digest

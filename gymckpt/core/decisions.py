@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from gymckpt.core.arguments import CheckpointArguments
-from gymckpt.core.ids import MAX_ATTEMPT, Episode, ParticipantId
-from gymckpt.core.kinds import Fate, Kind
+from gymckpt.core.ids import MAX_ATTEMPT, Episode
+from gymckpt.core.kinds import Fate
 from gymckpt.core.manifest import (
     CheckpointManifest,
     Decision,
@@ -24,8 +24,6 @@ from gymckpt.core.report import LostEpisode, Restart
 from gymckpt.errors import CheckpointNotFound, InvalidField, MemberMissing
 
 FLOORS_PER_PAGE = 10_000
-# Whoever starts an episode is the first of these that has a record of it.
-OWNERS = (Kind.ENVIRONMENT, Kind.AGENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,30 +107,13 @@ class Attempts:
         self._highest[rollout_id] = max(attempt, self._highest.get(rollout_id, -1))
 
 
-def unstarted(manifests: Iterable[ParticipantManifest]) -> dict[Episode, str]:
-    """Episodes whose owner had nothing to continue from at the cut, and why."""
-    owners: dict[Episode, tuple[int, ParticipantId, bool]] = {}
-    for manifest in manifests:
-        if manifest.participant.kind not in OWNERS:
-            continue
-        rank = OWNERS.index(manifest.participant.kind)
-        for record in manifest.records:
-            found = owners.get(record.episode)
-            if found is None or rank < found[0]:
-                owners[record.episode] = (rank, manifest.participant, record.state is not None)
-            elif rank == found[0]:
-                owners[record.episode] = (*found[:2], found[2] or record.state is not None)
-    return {e: f"{owner} had no boundary at the cut" for e, (_, owner, has_state) in owners.items() if not has_state}
-
-
 def restore_targets(
-    asked: tuple[Episode, ...], manifest: CheckpointManifest, fresh: Mapping[Episode, str], attempts: Attempts
+    asked: tuple[Episode, ...], manifest: CheckpointManifest, attempts: Attempts
 ) -> tuple[RestoreTarget, ...]:
     """What becomes of every asked episode (all of the checkpoint when none is asked). Raises InvalidField for one that the checkpoint does not name."""
     fates = {entry.episode: (Fate.LOST, entry.why) for entry in manifest.lost}
     fates.update({entry.episode: (Fate.RESTARTED, entry.why) for entry in manifest.restarts})
     fates.update(dict.fromkeys(manifest.episodes, (Fate.RESTORED, "")))
-    fates.update({episode: (Fate.RESTARTED, why) for episode, why in fresh.items() if episode in fates})
     unknown = [episode for episode in asked if episode not in fates]
     if unknown:
         shown = ", ".join(str(episode) for episode in unknown[:20])

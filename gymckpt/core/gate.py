@@ -28,7 +28,7 @@ class Authority:
 
     def __init__(self) -> None:
         self.epoch = 0
-        self.sequence = 0  # highest of any round seen, whoever began it
+        self.sequence = 0  # highest of any round that was obeyed here, whoever began it
 
     def observe(self, epoch: int) -> None:
         """Raises StaleEpoch for an epoch below one already seen."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gymckpt.core.ids import Digest, Episode, ParticipantId
-from gymckpt.core.kinds import Capture, Fate
+from gymckpt.core.kinds import Capture, Fate, Kind
 from gymckpt.core.report import LostEpisode, Restart
 
 
@@ -182,16 +182,22 @@ def join(
     Returns (continuable, lost, unknown): an episode is continuable when every session that one of its records touches was exported, under the same attempt, at
     least at the revision seen, with a receipt for every call beyond it. `failed` names episodes that a participant could not encode. `unknown` lists touched
     participants that are in no manifest.
+    An episode that only policy models know has finished: they keep its calls until it is retired, and nobody can continue it.
     """
     found: dict[Episode, dict[ParticipantId, list[EpisodeRecord]]] = defaultdict(lambda: defaultdict(list))
+    live: set[Episode] = set()
     members: set[ParticipantId] = set()
     for manifest in manifests:
         members.add(manifest.participant)
         for record in manifest.records:
             found[record.episode][manifest.participant].append(record)
+            if manifest.participant.kind is not Kind.MODEL:
+                live.add(record.episode)
     lost: dict[Episode, str] = dict(failed)
     unknown: set[ParticipantId] = set()
     for episode, exported in found.items():
+        if episode not in live:
+            continue
         seen = _seen(exported)
         unknown.update(participant for participant, _ in seen if participant not in members)
         why = next(
@@ -204,7 +210,7 @@ def join(
         )
         if why:
             lost.setdefault(episode, why)
-    continuable = tuple(sorted(episode for episode in found if episode not in lost))
+    continuable = tuple(sorted(live - lost.keys()))
     return continuable, tuple(LostEpisode(episode, lost[episode]) for episode in sorted(lost)), tuple(sorted(unknown))
 
 

@@ -184,12 +184,12 @@ class Participant(Hooks, OnLoop):
                 details={"boot_id": request.boot_id, "this_boot_id": self.boot_id},
             )
         self.authority.observe(request.fence.epoch)
-        self.authority.sequence = max(self.authority.sequence, request.fence.sequence)
         name, began = type(request.transition).__name__.lower(), self.clock()
         outcome = "failed"
         try:
             result = await self._moves[type(request.transition)](request.fence, request.transition)
             outcome = "ok"
+            self.authority.sequence = max(self.authority.sequence, request.fence.sequence)
         except GymckptError as error:
             outcome = error.reason
             raise

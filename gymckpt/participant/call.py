@@ -24,6 +24,7 @@ MAX_KEY = 256  # characters of a session key or a request id
 MAX_EPISODE = 137  # characters of the longest id, with the longest attempt
 
 _PREFIX = "/ng-rollout/"
+_CAPTURE = "/training-token-capture"  # may follow the rollout in the prefix
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -117,7 +118,7 @@ def _split_prefix(path: str) -> tuple[Episode | None, str]:
     if not path.startswith(_PREFIX):
         return None, path
     text, slash, rest = path[len(_PREFIX) :].partition("/")
-    return _parsed(text, "path prefix"), slash + rest
+    return _parsed(text, "path prefix"), (slash + rest).removeprefix(_CAPTURE)
 
 
 def _episode(headers: Mapping[str, str], name: str) -> Episode | None:

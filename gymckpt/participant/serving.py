@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from gymckpt.core.gate import Gate
+from gymckpt.core.manifest import Floor
 from gymckpt.core.names import epoch_of
 from gymckpt.errors import StoreUnavailable, TransportFailed
 from gymckpt.participant.client import announce
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from gymckpt.store.interface import ArtifactStore
 
 log = logging.getLogger("gymckpt.participant")
+
+T = TypeVar("T")
 
 RETRY = 0.2  # seconds between tries to reach the store
 TICK = 0.1  # seconds between looks at the leases
@@ -60,6 +63,8 @@ async def serve(
 
 async def _run(p: Participant, store: ArtifactStore, coordinator: str, server: RpcServer) -> None:
     async def admitted() -> None:
+        # Rounds that ended between the first look and the admission did not reach this process, and every later one does.
+        p.floors.learn(await _floors(p, store))
         p.gate.start()
         try:
             p.gate_opened()
@@ -75,25 +80,33 @@ async def _run(p: Participant, store: ArtifactStore, coordinator: str, server: R
 async def _learn(p: Participant, store: ArtifactStore) -> None:
     """The name first, then the epoch, then the floors: a coordinator that lists the members after it took its epoch finds whoever might still obey the one
     before it."""
+    await _asked(p, lambda: store.put_name(_member_name(p), encode_member(p.address)))
+    epochs = await _asked(p, lambda: store.list_names("epochs"))
+    if epochs:
+        p.authority.observe(max(p.authority.epoch, epoch_of(epochs[-1].name)))
+    p.floors.learn(await _floors(p, store))
+    p.started = True
+    log.info(
+        "%s (boot %s) at %s knows epoch %d and %d floors", p.id, p.boot_id, p.address, p.authority.epoch, len(p.floors)
+    )
+
+
+async def _floors(p: Participant, store: ArtifactStore) -> list[Floor]:
+    entries = await _asked(p, lambda: store.list_names("floors"))
+    return [floor for entry in entries for floor in decode_floors(entry.value)]
+
+
+async def _asked(p: Participant, ask: Callable[[], Awaitable[T]]) -> T:
+    """Asks the store until it answers; says so at once, then ever more rarely."""
     failures = 0
-    while not p.started:
+    while True:
         try:
-            await store.put_name(_member_name(p), encode_member(p.address))
-            epochs = await store.list_names("epochs")
-            floors = await store.list_names("floors")
+            return await ask()
         except (StoreUnavailable, TransportFailed) as error:
             failures += 1
             if failures & (failures - 1) == 0:
                 log.warning("%s waits for the artifact store (%d tries): %s", p.id, failures, error.message)
             await asyncio.sleep(RETRY)
-            continue
-        if epochs:
-            p.authority.observe(max(p.authority.epoch, epoch_of(epochs[-1].name)))
-        p.floors.learn(floor for entry in floors for floor in decode_floors(entry.value))
-        p.started = True
-    log.info(
-        "%s (boot %s) at %s knows epoch %d and %d floors", p.id, p.boot_id, p.address, p.authority.epoch, len(p.floors)
-    )
 
 
 async def _tick(p: Participant) -> None:

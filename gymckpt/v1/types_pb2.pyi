@@ -536,7 +536,7 @@ class Holdings(_message.Message):
     episodes: _builtins.int
     """Live and pending episodes."""
     sequence: _builtins.int
-    """Highest sequence of a round that this process has seen, by whomever: rounds up to it are over here, so the next must come after it."""
+    """Highest sequence of a round that this process obeyed, whoever began it: the next round must come after it."""
     @_builtins.property
     def gate_fence(self) -> Global___Fence:
         """The round that holds the gate; unset when the gate is open, or not opened for the first time yet."""

@@ -26,7 +26,6 @@ from gymckpt.core.decisions import (
     retired_floors,
     undecided,
     unloadable_targets,
-    unstarted,
 )
 from gymckpt.core.ids import MAX_ATTEMPT, Digest, Episode, ParticipantId
 from gymckpt.core.kinds import Fate, Kind
@@ -187,24 +186,24 @@ def checkpoint(*episodes: Episode) -> CheckpointManifest:
 
 def test_every_asked_episode_gets_one_fate_and_the_next_attempt() -> None:
     """X13: asked = restored + restarted + lost; C09: attempt + 1."""
-    targets = restore_targets((), checkpoint(R1, Episode("r2", 3)), {R1: "no boundary"}, Attempts())
+    targets = restore_targets((), checkpoint(R1, Episode("r2", 3)), Attempts())
     assert targets == (
-        RestoreTarget(R1, 1, Fate.RESTARTED, "no boundary"),
+        RestoreTarget(R1, 1, Fate.RESTORED),
         RestoreTarget(Episode("r2", 3), 4, Fate.RESTORED),
         RestoreTarget(R3, 1, Fate.RESTARTED, "restart only"),
         RestoreTarget(R4, 1, Fate.LOST, "gone"),
     )
-    assert restore_targets((R4,), checkpoint(R1), {}, Attempts()) == (RestoreTarget(R4, 1, Fate.LOST, "gone"),)
+    assert restore_targets((R4,), checkpoint(R1), Attempts()) == (RestoreTarget(R4, 1, Fate.LOST, "gone"),)
 
 
 def test_an_episode_that_the_checkpoint_does_not_name_is_refused() -> None:
     with pytest.raises(InvalidField, match="r9"):
-        restore_targets((Episode("r9"),), checkpoint(R1), {}, Attempts())
+        restore_targets((Episode("r9"),), checkpoint(R1), Attempts())
 
 
 def test_of_two_attempts_of_one_rollout_the_newer_continues() -> None:
     """X13, X29."""
-    targets = restore_targets((), checkpoint(R1, Episode("r1", 1)), {}, Attempts())[:2]
+    targets = restore_targets((), checkpoint(R1, Episode("r1", 1)), Attempts())[:2]
     assert [(t.fate, t.attempt) for t in targets] == [(Fate.LOST, 2), (Fate.RESTORED, 2)]
 
 
@@ -238,19 +237,6 @@ def test_floors_bind_only_state_that_was_given_out() -> None:
 def test_floors_of_100_000_rollouts_are_cut_into_pages() -> None:
     pages = list(floor_pages(retired_floors(Episode(f"r{n}") for n in range(100_000))))
     assert [len(page) for page in pages] == [10_000] * 10
-
-
-def test_an_episode_whose_owner_had_no_boundary_starts_over() -> None:
-    """C36: a fresh episode is exported without state; whoever it had called already does not change that."""
-    manifests = [
-        manifest_of(RESOURCES, record(R1), record(R2), record(R3)),
-        manifest_of(AGENT, record(R2, state=None), record(R1), record(R3)),
-        manifest_of(ENVIRONMENT, record(R1, state=None), record(R3)),
-    ]
-    assert unstarted(manifests) == {
-        R1: "environment/e had no boundary at the cut",
-        R2: "agent/a had no boundary at the cut",
-    }
 
 
 @pytest.mark.parametrize("named", [R1, Episode("r1", 1)])

@@ -113,5 +113,11 @@ def test_every_episode_is_told_once_and_in_order() -> None:
     assert [entry.episode for entry in lost] == sorted(episodes[:2])
 
 
+def test_an_episode_that_only_a_model_remembers_has_finished() -> None:
+    """X13, C36: nobody could continue it."""
+    manifests = [manifest(AGENT, record(R1, "a")), manifest(MODEL, record(R1, "r1"), record(R2, "r2"))]
+    assert join(manifests, {}) == ((R1,), (), ())
+
+
 def test_a_target_is_the_source_under_its_new_attempt() -> None:
     assert RestoreTarget(R2, 7, Fate.RESTORED).target == Episode("r2", 7)
