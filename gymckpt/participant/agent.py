@@ -16,6 +16,7 @@ from gymckpt.core.sessions import Session, check_owner
 from gymckpt.errors import (
     ActivationOutOfOrder,
     AdmissionClosed,
+    AlreadyRestored,
     Conflict,
     EpisodeNotFound,
     InvalidPhase,
@@ -66,18 +67,38 @@ class AgentParticipant(ParkingParticipant[Loop]):
     ) -> AgentSession:
         """Opens the session, or binds again to the one that this attempt has: what it holds stays.
 
-        Raises InvalidField, StaleAttempt (retired, or another attempt owns the key), Conflict (another rollout does), NotRestored, AlreadyRestored.
+        `continues`: this attempt follows one that a restore brought back. Where it opens a session under a new key, the seed that the cut interrupted is
+        made again, and what that seed had opened is freed.
+
+        Raises InvalidField, StaleAttempt (retired, or another attempt owns the key), Conflict (another rollout does), AlreadyRestored (a start from input,
+        and restored state is here).
         """
         request = check_plain(request, "request")
         async with self.seeding(episode, key):
             session = self.sessions.get(key)
-            if session is None or session.pending or session.restored:
+            if session is None:
+                await self._take_place(episode, continues=continues)
+                await self.claim(episode, key, continues=False)
+            elif session.pending or session.restored:
                 await self.claim(episode, key, continues=continues)
             self.check_attempt(episode)
             session = self.sessions.open(episode, key)
             if self.lost.pop(episode, None) is not None:
                 self.moved()
             return self._kept.sessions.setdefault(session.key, AgentSession(episode, key, request))
+
+    async def _take_place(self, episode: Episode, *, continues: bool) -> None:
+        """Frees what an interrupted seed of the episode left. Raises AlreadyRestored unless it continues, StaleAttempt."""
+        while any(session.pending for session in self.sessions.of(episode)):
+            await self.has_moved()
+            self.check_attempt(episode)
+        left = [session for session in self.sessions.of(episode) if session.restored]
+        if left and not continues:
+            raise AlreadyRestored(
+                f"{episode} holds restored state at {self.id}; continue it, or retire it before starting from input"
+            )
+        for session in left:
+            self.free(session)
 
     @contextlib.asynccontextmanager
     async def activation(self, episode: Episode, key: str, index: int | None = None) -> AsyncIterator[Activation]:
@@ -212,6 +233,8 @@ class AgentParticipant(ParkingParticipant[Loop]):
             if reply is not None:
                 yield Activation(self._stepping, AgentSession(episode, key, request), reply=reply)
                 return
+            if continues and self.sessions.get(key) is None:
+                await self.claim(episode, key, continues=True)
             await self.open_session(episode, key, request, continues=continues)
             if key not in self._stepping.steps:
                 break

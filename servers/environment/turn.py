@@ -99,7 +99,7 @@ class Turn:
             "tool_accesses": [access],
             "sandbox_access": None,
         }
-        return await self._call(self._links.agent.url, "/v1/agent_sessions", body)
+        return await self._call(self._links.agent.url, "/v1/agent_sessions", body, continues=self._continues)
 
     async def _invoke(self, run: Run) -> None:
         state, agent = self._state, self._links.agent

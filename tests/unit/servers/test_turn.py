@@ -118,12 +118,13 @@ async def test_a_continued_turn_begins_with_the_stage_of_its_boundary(number: in
     assert cookies == [(request.url.path, request.headers.get("cookie")) for request in before.requests[-len(rest) :]]
 
 
-async def test_a_continued_turn_without_a_boundary_starts_over_and_says_so_to_the_tools() -> None:
+async def test_a_continued_turn_without_a_boundary_starts_over_and_says_so() -> None:
+    """X30: what the interrupted seed left at the tools and at the agent makes way."""
     servers = Servers()
     await servers.turn(continues=True).play(RecordedRun())
     assert servers.routes == ORDER
     said = [request.url.path for request in servers.requests if "x-gymckpt-continue" in request.headers]
-    assert said == ["/seed_session"]
+    assert said == ["/seed_session", "/v1/agent_sessions"]
 
 
 async def test_an_activation_sent_again_is_the_same_activation() -> None:

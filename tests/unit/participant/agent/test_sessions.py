@@ -295,10 +295,28 @@ async def test_continuing_and_starting_must_match_what_is_here(agent: AgentParti
     with pytest.raises(AlreadyRestored):
         await opened(successor, "r-a1")
     with pytest.raises(NotRestored):
-        await successor.open_session(Episode("other"), "t", {}, continues=True)
+        async with successor.run_episode(Episode("other"), {}, continues=True):
+            pass
     await opened(successor, "r-a1", continues=True)
     await opened(successor, "r-a1", continues=True)
     assert len(successor.sessions) == 1
+
+
+async def test_a_seed_that_is_made_again_takes_the_place_of_the_one_that_the_cut_interrupted(
+    agent: AgentParticipant, rounds: Rounds
+) -> None:
+    """X30, A13: under a new key; nothing is left of the old one. A start from input is refused while it is there."""
+    await opened(agent)
+    checkpoint = await rounds.checkpoint(agent)
+    successor = new_agent(rounds)
+    await rounds.restore(successor, checkpoint.digest, ("r", 1))
+    with pytest.raises(AlreadyRestored):
+        await successor.open_session(Episode("r", 1), "new", {})
+    assert [session.key for session in successor.sessions] == ["s"]
+    await successor.open_session(Episode("r", 1), "new", {}, continues=True)
+    assert [session.key for session in successor.sessions] == ["new"]
+    await successor.open_session(Episode("other"), "t", {}, continues=True)
+    assert len(successor.sessions) == 2
 
 
 async def test_an_activation_waits_until_its_session_is_live(agent: AgentParticipant, rounds: Rounds) -> None:
