@@ -22,6 +22,7 @@ from gymckpt.participant.call import (
     identify,
 )
 from gymckpt.participant.environment import EnvironmentParticipant, Run
+from gymckpt.participant.http import http_refusal
 from gymckpt.participant.ledger import Ledger, SqliteLedger
 from gymckpt.participant.model import ModelCall, ModelParticipant
 from gymckpt.participant.resources import ResourcesParticipant
@@ -59,5 +60,6 @@ __all__ = [
     "current_call",
     "decode_json",
     "encode_json",
+    "http_refusal",
     "identify",
 ]

@@ -8,7 +8,14 @@ import math
 from collections.abc import Sequence
 
 from gymckpt.core.manifest import Receipt
-from gymckpt.errors import AdmissionClosed, GymckptError, InvalidField, NotImplementedHere
+from gymckpt.errors import (
+    AdmissionClosed,
+    DeadlineExceeded,
+    GymckptError,
+    InvalidField,
+    NotImplementedHere,
+    TransportFailed,
+)
 from gymckpt.participant.call import REASON_HEADER, REVISION_HEADER, Message, Receive, Send
 
 MAX_BODY = 64 * 2**20  # bytes of a request body, or of an answer, that are kept in memory
@@ -97,21 +104,29 @@ async def give_again(receipt: Receipt, send: Send) -> None:
     await send({"type": "http.response.body", "body": receipt.body})
 
 
-async def refuse(error: GymckptError, send: Send) -> None:
-    """Sends a typed refusal: a program tells it from any answer of a tool by its header."""
+# Statuses of typed refusals on the data plane; every other one is 409.
+STATUSES: dict[type[GymckptError], int] = {
+    AdmissionClosed: 503,
+    DeadlineExceeded: 504,
+    InvalidField: 400,
+    TransportFailed: 502,
+}
+
+
+def http_refusal(error: GymckptError) -> tuple[int, dict[str, str], bytes]:
+    """Status, headers and body of a typed refusal: JSON, with the reason also in a header, by which a program tells it from any answer of a tool."""
     body = json.dumps({"error": {"reason": error.reason, "message": error.message, "details": error.details}}).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (REASON_HEADER.encode(), error.reason.encode()),
-    ]
-    if error.retry_after is not None or isinstance(error, AdmissionClosed):
-        headers.append((b"retry-after", str(max(1, math.ceil(error.retry_after or 1.0))).encode()))
-    await send({"type": "http.response.start", "status": _status(error), "headers": headers})
+    status = STATUSES.get(type(error), 409)
+    headers = {"content-type": "application/json", REASON_HEADER: error.reason}
+    if error.retry_after is not None or status == 503:
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after or 1.0)))
+    return status, headers, body
+
+
+async def refuse(error: GymckptError, send: Send) -> None:
+    """Sends a typed refusal."""
+    status, headers, body = http_refusal(error)
+    headers["content-length"] = str(len(body))
+    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": raw})
     await send({"type": "http.response.body", "body": body})
-
-
-def _status(error: GymckptError) -> int:
-    if isinstance(error, InvalidField):
-        return 400
-    return 503 if isinstance(error, AdmissionClosed) else 409

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import logging
-import math
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
-from gymckpt.errors import AdmissionClosed, DeadlineExceeded, GymckptError, InvalidField, TransportFailed
-from gymckpt.participant import REASON_HEADER
-
-_STATUSES: dict[type[GymckptError], int] = {
-    AdmissionClosed: 503,
-    DeadlineExceeded: 504,
-    InvalidField: 400,
-    TransportFailed: 502,
-}
+from gymckpt.errors import GymckptError
+from gymckpt.participant import http_refusal
 
 _log = logging.getLogger(__name__)
 
@@ -25,20 +17,11 @@ class CalledServerFailed(Exception):
     """A server that this one called gave no usable answer; the message names it and says what came instead."""
 
 
-def refusal(error: GymckptError) -> JSONResponse:
-    """JSON with the reason also in a header: 503 for a closed gate (come again), 409 where the table says nothing."""
-    status = _STATUSES.get(type(error), 409)
-    headers = {REASON_HEADER: error.reason}
-    if status == 503:
-        headers["retry-after"] = str(math.ceil(error.retry_after or 1))
-    content = {"error": {"reason": error.reason, "message": error.message, "details": error.details}}
-    return JSONResponse(content, status, headers)
-
-
-async def answer_refusal(_request: Request, error: Exception) -> JSONResponse:
+async def answer_refusal(_request: Request, error: Exception) -> Response:
     """As a Starlette exception handler of GymckptError."""
     assert isinstance(error, GymckptError)
-    return refusal(error)
+    status, headers, body = http_refusal(error)
+    return Response(body, status, headers)
 
 
 async def answer_failure(request: Request, error: Exception) -> JSONResponse:
