@@ -55,15 +55,28 @@ class Run:
 
     # --- processes ---
 
-    async def coordinate(self, *, anew: bool = False) -> None:
-        """Starts the coordinator with its store, where the last one was, or (`anew`) without watching it."""
-        watched = () if anew else ("--watch", str(self.watch.socket))
+    async def coordinate(self) -> None:
+        """Starts the coordinator, where the last one was: with its store, or beside the store that runs already."""
+        address = await self.start_coordinator(COORDINATOR)
+        await self.connect(address, self.fleet.address(STORE) if STORE in self.fleet.servers else address)
+
+    async def start_coordinator(self, name: str) -> str:
+        """Starts a coordinator that may be one of several; returns its address."""
+        apart = STORE in self.fleet.servers
+        store = ("--store-at", self.fleet.address(STORE)) if apart else ("--store", str(self.directory / "store"))
         expected = [word for member in MEMBERS.values() for word in ("--expect", member)]
-        serve = ("both", "--store", str(self.directory / "store"), *watched, *expected)
-        listen = ("--listen", f"127.0.0.1:{self._ports.get(COORDINATOR, 0)}")
-        await self.fleet.start(Program(COORDINATOR, "tests.e2e.trouble.served", (*serve, *listen)))
-        await self.connect(self.fleet.address(COORDINATOR), self.fleet.address(COORDINATOR))
-        self._ports[COORDINATOR] = self.fleet.port(COORDINATOR)
+        role = "coordinator" if apart else "both"
+        await self._serve(name, role, *store, "--watch", str(self.watch.socket), *expected)
+        return self.fleet.address(name)
+
+    async def start_store(self) -> None:
+        """Starts a store in a process of its own, where the last one was."""
+        await self._serve(STORE, "store", "--store", str(self.directory / "store"))
+
+    async def _serve(self, name: str, *words: str) -> None:
+        listen = ("--listen", f"127.0.0.1:{self._ports.get(name, 0)}")
+        await self.fleet.start(Program(name, "tests.e2e.trouble.served", (*words, *listen)))
+        self._ports[name] = self.fleet.port(name)
 
     async def connect(self, coordinator: str, store: str) -> None:
         """Speaks to these from now on."""
@@ -152,6 +165,10 @@ class Run:
         arguments = RestoreArguments(restore_id, checkpoint_id, (Episode.parse(episode),))
         return asyncio.create_task(self.client.restore(arguments))
 
+    def said(self, server: str) -> str:
+        """What the processes of this name have logged."""
+        return (self.directory / f"{server}.err").read_text()
+
     async def decision(self, round_id: str) -> Decision | None:
         """What the store holds for this round. Fails unless it is one decision at most."""
         names = [entry for entry in await self.store.list_names("decisions") if entry.name == f"decisions/{round_id}"]
@@ -201,12 +218,15 @@ async def assert_rewarded(rollout: asyncio.Task[httpx.Response]) -> None:
 
 
 @asynccontextmanager
-async def started(directory: Path) -> AsyncIterator[Run]:
-    """A complete run; all its processes are killed at the end."""
+async def started(directory: Path, *, apart: bool = False) -> AsyncIterator[Run]:
+    """A complete run, its coordinator and its store in one process or in two; all processes are killed at the end."""
     async with AsyncExitStack() as stack:
         watch = await stack.enter_async_context(watching(directory / "watch"))
         run_ = Run(directory, watch, stack)
         stack.push_async_callback(run_.end)
+        if apart:
+            await run_.start_store()
         await run_.coordinate()
-        await run_.start_servers({"GYMCKPT_COORDINATOR": run_.fleet.address(COORDINATOR)})
+        store = run_.fleet.address(STORE if apart else COORDINATOR)
+        await run_.start_servers({"GYMCKPT_COORDINATOR": run_.fleet.address(COORDINATOR), "GYMCKPT_STORE": store})
         yield run_

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from gymckpt.coordinator import Faults, Settings, serve
+from gymckpt.coordinator import CoordinatorServer, Faults, Settings, serve
 from gymckpt.coordinator.coordinator import Coordinator
 from gymckpt.coordinator.servicer import CoordinatorServicer
 from gymckpt.core.ids import ParticipantId
-from gymckpt.rpc.server import start_server
+from gymckpt.rpc.server import RpcServer, start_server
 from gymckpt.store import LocalStore, StoreClient, serve_store
 
 SETTINGS = Settings(interval=0.5, patience=5.0, retry_after=0.2, retire_timeout=5.0)
@@ -43,27 +43,29 @@ class Watched(Faults):
 
 
 async def serve_role(given: argparse.Namespace) -> None:
-    faults = Faults() if given.watch is None else Watched(given.watch)
     async with AsyncExitStack() as stack:
-        if given.role == "coordinator":
-            address = await _coordinator_only(given.store_at, given.listen, given.expect, faults)
-        else:
-            local = await stack.enter_async_context(await LocalStore.open(given.store))
-            if given.role == "store":
-                address = (await serve_store(local, given.listen)).address
-            else:
-                served = await serve(local, given.listen, expected=given.expect, settings=SETTINGS, faults=faults)
-                address = served.address
-        print(json.dumps({"address": address}), flush=True)
+        server = await _served(given, stack, Faults() if given.watch is None else Watched(given.watch))
+        print(json.dumps({"address": server.address}), flush=True)
         await asyncio.Event().wait()
 
 
-async def _coordinator_only(store_at: str, listen: str, expected: Sequence[ParticipantId], faults: Faults) -> str:
+async def _served(given: argparse.Namespace, stack: AsyncExitStack, faults: Faults) -> RpcServer | CoordinatorServer:
+    if given.role == "coordinator":
+        return await _coordinator_only(given.store_at, given.listen, given.expect, faults)
+    local = await stack.enter_async_context(await LocalStore.open(given.store))
+    if given.role == "store":
+        return await serve_store(local, given.listen)
+    return await serve(local, given.listen, expected=given.expect, settings=SETTINGS, faults=faults)
+
+
+async def _coordinator_only(
+    store_at: str, listen: str, expected: Sequence[ParticipantId], faults: Faults
+) -> CoordinatorServer:
     """A coordinator whose store is another process."""
     coordinator = Coordinator(StoreClient(store_at), expected=expected, settings=SETTINGS, faults=faults)
-    server = await start_server([CoordinatorServicer(coordinator)], listen)
+    server = CoordinatorServer(coordinator, await start_server([CoordinatorServicer(coordinator)], listen))
     await coordinator.start()
-    return server.address
+    return server
 
 
 def main() -> None:
