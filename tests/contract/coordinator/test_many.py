@@ -16,11 +16,12 @@ from tests.contract.coordinator.fleet import Fleet
 @pytest.mark.slow
 async def test_100_000_episodes_are_checkpointed_listed_restored_and_retired(bare: Fleet) -> None:
     """X13: every list is paged, and none is cut."""
-    model = await bare.add(Kind.MODEL)
+    await bare.add(Kind.MODEL)
+    agent = await bare.add(Kind.AGENT)
     (state,) = await bare.store.write([codec.encode_session(StoredSession("fake/1", ()))])
     episodes = tuple(Episode(f"rollout-{number:06d}") for number in range(MAX_EPISODES))
-    model.host(*episodes, state=state)
-    model.stored = set(episodes)
+    agent.host(*episodes, state=state)
+    agent.stored = set(episodes)
     await bare.coordinate(settings=Settings(patience=60.0))
     await bare.register()
     assert (await bare.checkpoint("c1")).episodes == MAX_EPISODES
@@ -36,7 +37,7 @@ async def test_100_000_episodes_are_checkpointed_listed_restored_and_retired(bar
     outcome = await bare.client.restore(RestoreArguments("one", "c1"))
     assert [target.source for target in outcome] == listed
     assert {(target.attempt, target.fate) for target in outcome} == {(1, Fate.RESTORED)}
-    assert len(model.live) == MAX_EPISODES
+    assert len(agent.live) == MAX_EPISODES
     assert len(await bare.names("floors/restore-one")) == 10
     await bare.client.retire_episodes(target.target for target in outcome)
-    assert model.live == set()
+    assert agent.live == set()
