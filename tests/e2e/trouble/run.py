@@ -23,6 +23,7 @@ from servers.execution_log import read_log
 from servers.http.peers import call_headers
 from tests.e2e.fleets import AGENT, COORDINATOR, ENVIRONMENT, MODEL, PATIENCE_SECONDS, until
 from tests.e2e.rollouts import counter_row, run, typed, write_tasks
+from tests.e2e.trouble import served
 from tests.e2e.trouble.watch import Watch, watching
 
 COUNTER, STORE = "counter", "store"
@@ -40,7 +41,7 @@ LATENCY = "0.05:0.15"
 class Run:
     """One server of each kind, a coordinator with its store, and rollouts under way. `log` is what the servers executed."""
 
-    def __init__(self, directory: Path, watch: Watch, stack: AsyncExitStack) -> None:
+    def __init__(self, directory: Path, watch: Watch, stack: AsyncExitStack, patience: float) -> None:
         self.directory = directory
         self.watch = watch
         self.fleet = Fleet(directory)
@@ -52,6 +53,7 @@ class Run:
         self._environment: Mapping[str, str] = {}
         self._rollouts: list[asyncio.Task[httpx.Response]] = []
         self._stack = stack
+        self._patience = ("--patience", str(patience))
 
     # --- processes ---
 
@@ -66,7 +68,7 @@ class Run:
         store = ("--store-at", self.fleet.address(STORE)) if apart else ("--store", str(self.directory / "store"))
         expected = [word for member in MEMBERS.values() for word in ("--expect", member)]
         role = "coordinator" if apart else "both"
-        await self._serve(name, role, *store, "--watch", str(self.watch.socket), *expected)
+        await self._serve(name, role, *store, "--watch", str(self.watch.socket), *self._patience, *expected)
         return self.fleet.address(name)
 
     async def start_store(self) -> None:
@@ -175,6 +177,11 @@ class Run:
         assert len(names) <= 1
         return codec.decode_decision(names[0].value) if names else None
 
+    async def assert_published_is_whole(self) -> None:
+        """Every blob below every decision is in the store, and is what its name says."""
+        async for progress in self.store.scrub():
+            assert progress.damage == ()
+
     # --- rollouts ---
 
     def play(self, rollout_id: str, attempt: int = 0, *, continues: bool = False) -> asyncio.Task[httpx.Response]:
@@ -218,11 +225,13 @@ async def assert_rewarded(rollout: asyncio.Task[httpx.Response]) -> None:
 
 
 @asynccontextmanager
-async def started(directory: Path, *, apart: bool = False) -> AsyncIterator[Run]:
-    """A complete run, its coordinator and its store in one process or in two; all processes are killed at the end."""
+async def started(
+    directory: Path, *, apart: bool = False, patience: float = served.PATIENCE_SECONDS
+) -> AsyncIterator[Run]:
+    """A complete run, its coordinator and its store in one process or in two. At the end all that was published must be whole; then every process is killed."""
     async with AsyncExitStack() as stack:
         watch = await stack.enter_async_context(watching(directory / "watch"))
-        run_ = Run(directory, watch, stack)
+        run_ = Run(directory, watch, stack, patience)
         stack.push_async_callback(run_.end)
         if apart:
             await run_.start_store()
@@ -230,3 +239,4 @@ async def started(directory: Path, *, apart: bool = False) -> AsyncIterator[Run]
         store = run_.fleet.address(STORE if apart else COORDINATOR)
         await run_.start_servers({"GYMCKPT_COORDINATOR": run_.fleet.address(COORDINATOR), "GYMCKPT_STORE": store})
         yield run_
+        await run_.assert_published_is_whole()

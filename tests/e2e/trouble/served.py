@@ -22,7 +22,7 @@ from gymckpt.core.ids import ParticipantId
 from gymckpt.rpc.server import RpcServer, start_server
 from gymckpt.store import LocalStore, StoreClient, serve_store
 
-SETTINGS = Settings(interval=0.5, patience=5.0, retry_after=0.2, retire_timeout=5.0)
+PATIENCE_SECONDS = 5.0
 DIE = b"die\n"
 
 
@@ -50,19 +50,20 @@ async def serve_role(given: argparse.Namespace) -> None:
 
 
 async def _served(given: argparse.Namespace, stack: AsyncExitStack, faults: Faults) -> RpcServer | CoordinatorServer:
+    settings = Settings(interval=0.5, patience=given.patience, retry_after=0.2, retire_timeout=1.0)
     if given.role == "coordinator":
-        return await _coordinator_only(given.store_at, given.listen, given.expect, faults)
+        return await _coordinator_only(given.store_at, given.listen, given.expect, settings, faults)
     local = await stack.enter_async_context(await LocalStore.open(given.store))
     if given.role == "store":
         return await serve_store(local, given.listen)
-    return await serve(local, given.listen, expected=given.expect, settings=SETTINGS, faults=faults)
+    return await serve(local, given.listen, expected=given.expect, settings=settings, faults=faults)
 
 
 async def _coordinator_only(
-    store_at: str, listen: str, expected: Sequence[ParticipantId], faults: Faults
+    store_at: str, listen: str, expected: Sequence[ParticipantId], settings: Settings, faults: Faults
 ) -> CoordinatorServer:
     """A coordinator whose store is another process."""
-    coordinator = Coordinator(StoreClient(store_at), expected=expected, settings=SETTINGS, faults=faults)
+    coordinator = Coordinator(StoreClient(store_at), expected=expected, settings=settings, faults=faults)
     server = CoordinatorServer(coordinator, await start_server([CoordinatorServicer(coordinator)], listen))
     await coordinator.start()
     return server
@@ -75,6 +76,7 @@ def main() -> None:
     parser.add_argument("--store-at", default="", help="address of a store that another process serves")
     parser.add_argument("--listen", default="127.0.0.1:0")
     parser.add_argument("--expect", type=ParticipantId.parse, action="append", default=[])
+    parser.add_argument("--patience", type=float, default=PATIENCE_SECONDS, help="seconds a member may stay silent")
     parser.add_argument("--watch", type=Path, help="Unix socket that is told every point")
     given = parser.parse_args()
     logging.basicConfig(level="INFO")

@@ -11,7 +11,7 @@ from gymckpt.coordinator import CheckpointArguments, RestoreArguments, ResumePol
 from gymckpt.errors import CheckpointAborted, RestoreAborted, TransportFailed
 from gymckpt.participant import Episode
 from servers.demo.fleet import ServerFailed
-from tests.e2e.fleets import COORDINATOR
+from tests.e2e.fleets import COORDINATOR, ENVIRONMENT
 from tests.e2e.trouble.run import STEPS, Run, assert_rewarded
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -122,3 +122,21 @@ async def test_a_successor_that_dies_while_it_takes_over_is_succeeded(run: Run, 
     await assert_rewarded(rollout)
     await run.complete()
     await run.checkpoint(f"{name}-later")
+
+
+async def test_a_retirement_that_was_begun_holds_for_whoever_is_born_later_and_is_repeated(run: Run) -> None:
+    """X27, C13, C14: its floor is written before anyone is told."""
+    name = "at-retire.floored"
+    await run.playing(name)
+    run.watch.kill_at("retire.floored")
+    await killed(run, asyncio.create_task(run.client.retire_episodes([Episode(name)])))
+    await run.coordinate()
+    await run.assert_accepting()
+    await run.fleet.kill([ENVIRONMENT])
+    await run.replace(ENVIRONMENT)
+    for _ in range(2):
+        refused = await run.play(name)
+        assert (refused.status_code, refused.headers["x-gymckpt-reason"]) == (409, "STALE_ATTEMPT")
+        await run.client.retire_episodes([Episode(name)])
+    await run.checkpoint(f"{name}-later")
+    assert Episode(name) not in (await run.client.get_checkpoint(f"{name}-later")).episodes
