@@ -3,14 +3,14 @@
     PREPARING --all closed--> FREEZING --all frozen--> UPLOADING --decided--> PUBLISHED
     PREPARING --not ready, HOLD--> HELD --go on--> PREPARING        any, until decided, --failure--> ABORTED
 
-Gates reopen beside the uploads, as the resume policy says. Times are monotonic seconds, passed in. The shell sends what `due` returns, tells every answer,
-refusal and loss, decides what `wants` asks for, and calls `tick` at `wake_at`.
+Gates reopen before the uploads or after them, as the resume policy says. Times are monotonic seconds, passed in. The shell sends what `due` returns, tells
+every answer, refusal and loss, decides what `wants` asks for, and calls `tick` at `wake_at`.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gymckpt.core import orders
 from gymckpt.core.arguments import CheckpointArguments, OnNotReady, ResumePolicy
@@ -102,15 +102,20 @@ class CheckpointRound:
             scope = self.arguments.episodes or None
             found.extend(orders.snapshots(everyone, self.export_lease, self.base_checkpoint_id, scope, deadline))
         elif self.stage in (Stage.UPLOADING, Stage.PUBLISHED):
-            if self._may_resume():
-                found.extend(orders.resumes(everyone, deadline))
-            found.extend(orders.uploads(everyone, now))
-            if self.decision is not None:
-                found.extend(orders.news(everyone, Decided(published=True), deadline))
+            found.extend(self._after_the_cut(everyone, now, deadline))
         if self._renewable() and now >= self._renew_at:
             self._renew_at = now + self._renew_every()
             found.extend(orders.renewals(everyone, deadline))
         return found
+
+    def _after_the_cut(self, everyone: Sequence[Standing], now: float, deadline: float) -> Iterator[Order]:
+        """Encoding slows the reopening of gates down: uploads begin once no gate is to be opened now, or the pause would grow with the bytes of state."""
+        if self._may_resume():
+            yield from orders.resumes(everyone, deadline)
+        if self.gates_open or not self._may_resume():
+            yield from orders.uploads(everyone, now)
+        if self.decision is not None:
+            yield from orders.news(everyone, Decided(published=True), deadline)
 
     @property
     def wants(self) -> Decide | None:

@@ -109,9 +109,16 @@ class Play:
         self.answer_all(Snapshot)
         assert self.round.stage is Stage.UPLOADING
 
-    def until_uploaded(self) -> None:
+    def until_uploading(self) -> None:
+        """Gates that may open are open, and everyone is asked for its upload."""
         self.until_cut()
+        for _ in Kind:
+            self.due()
+            self.answer_all(Resume)
         self.due()
+
+    def until_uploaded(self) -> None:
+        self.until_uploading()
         self.answer_all(Upload)
 
     def decide(self, decision: Decision) -> None:

@@ -167,11 +167,11 @@ def test_restarts_outside_the_scope_are_collected_from_all() -> None:
     assert play.round.restarts == {Episode("r1"): "model/x: other", Episode("r2"): "environment/x: why"}
 
 
-def test_gates_reopen_backwards_while_uploads_run() -> None:
-    """X02, X33, O04: the order of resume; a resume waits for no upload."""
+def test_gates_reopen_backwards_before_anyone_uploads() -> None:
+    """X02, X03, X33, O04: the order of resume; a resume waits for no upload, and no encoding slows it down."""
     play = Play()
     play.until_cut()
-    assert sorted(play.due()) == sorted([*(f"{kind}/x upload" for kind in Kind), "resources/x resume"])
+    assert play.due() == ["resources/x resume"]
     for now, then in (("resources", "agent"), ("agent", "model"), ("model", "environment")):
         play.answer(f"{now}/x", Resume)
         assert play.due() == [f"{then}/x resume"]
@@ -179,9 +179,29 @@ def test_gates_reopen_backwards_while_uploads_run() -> None:
     play.answer("environment/x", Resume)
     assert play.round.gates_open
     assert play.round.times.reopened == 2.0
+    assert sorted(play.due()) == sorted(f"{kind}/x upload" for kind in Kind)
     assert play.round.wants is None
     play.answer_all(Upload)
     assert play.round.wants is Decide.PUBLISH
+
+
+@pytest.mark.parametrize("policy", [ResumePolicy.AFTER_PUBLISH, ResumePolicy.BY_CALLER])
+def test_gates_that_stay_closed_hold_up_no_upload(policy: ResumePolicy) -> None:
+    play = Play(resume=policy)
+    play.until_cut()
+    assert sorted(play.due()) == sorted(f"{kind}/x upload" for kind in Kind)
+
+
+def test_a_member_whose_gate_cannot_be_reached_holds_up_no_upload() -> None:
+    """X24."""
+    play = Play()
+    play.until_cut()
+    play.due()
+    play.refuse("resources/x", Resume, InvalidPhase("no"))
+    for kind in ("agent", "model", "environment"):
+        play.due()
+        play.answer(f"{kind}/x", Resume)
+    assert "agent/x upload" in play.due()
 
 
 @pytest.mark.parametrize("gone", [True, False])

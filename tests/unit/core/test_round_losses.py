@@ -42,7 +42,7 @@ def test_a_loss_before_the_manifest_is_stored_aborts_everywhere(
     """X01, X24: the lost one is named; a dead one is not asked again, a silent one is told the end."""
     play = Play()
     if step is Upload:
-        play.until_cut()
+        play.until_uploading()
     elif step is Snapshot:
         for _ in Kind:
             play.due()
@@ -89,8 +89,7 @@ def test_a_void_cut_is_told_as_the_member_told_it() -> None:
 
 def test_an_upload_is_asked_again_while_the_store_is_away_and_not_for_ever() -> None:
     play = Play(export_lease=30.0)
-    play.until_cut()
-    play.due()
+    play.until_uploading()
     play.refuse("model/x", Upload, StoreUnavailable("away"))
     assert play.round.failure is None
     assert "model/x upload" not in play.due()
