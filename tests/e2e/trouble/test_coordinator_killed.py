@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gymckpt.coordinator import CheckpointArguments, RestoreArguments, ResumePolicy, Stage
+from gymckpt.core.kinds import GateState
 from gymckpt.errors import CheckpointAborted, RestoreAborted, TransportFailed
 from gymckpt.participant import Episode
 from servers.demo.fleet import ServerFailed
@@ -120,6 +121,25 @@ async def test_a_successor_that_dies_while_it_takes_over_is_succeeded(run: Run, 
     assert decision is not None
     assert not decision.published
     await assert_rewarded(rollout)
+    await run.complete()
+    await run.checkpoint(f"{name}-later")
+
+
+async def test_rollouts_go_on_when_the_gate_lease_ends_and_nobody_succeeds(run: Run) -> None:
+    """C19, X07, X33: the gates open by themselves; what was frozen is dropped by whoever succeeds at last."""
+    name = "at-nobody"
+    rollout = await run.playing(name)
+    run.watch.kill_at("checkpoint.uploading")
+    arguments = CheckpointArguments(name, gate_lease=1.0, resume=ResumePolicy.AFTER_PUBLISH)
+    await killed(run, asyncio.create_task(run.client.checkpoint(arguments)))
+    await assert_rewarded(rollout)
+    assert run.increments(name) == STEPS
+    assert {status.holds.gate for status in (await run.statuses()).values()} == {GateState.OPEN}
+    await run.coordinate()
+    await run.assert_accepting()
+    decision = await run.decision(name)
+    assert decision is not None
+    assert not decision.published
     await run.complete()
     await run.checkpoint(f"{name}-later")
 

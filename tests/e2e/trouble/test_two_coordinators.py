@@ -35,7 +35,7 @@ from gymckpt.errors import StaleEpoch
 from gymckpt.participant import Episode
 from gymckpt.rpc import codec
 from tests.e2e.fleets import COORDINATOR
-from tests.e2e.trouble.run import STEPS, STORE, Run, assert_rewarded, started
+from tests.e2e.trouble.run import MEMBERS, STEPS, STORE, Run, assert_rewarded, started
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -92,6 +92,25 @@ async def test_the_old_one_is_refused_by_everyone(run: Run) -> None:
     await assert_rewarded(rollout)
     assert run.increments("two") == STEPS
     await run.checkpoint("by-new-later")
+
+
+async def test_epochs_outlive_every_process(run: Run) -> None:
+    """X06, X35, X27: whoever is born later obeys none of the coordinators before its own."""
+    dead = [info.boot_id for info in run.members.values()]
+    await run.fleet.kill()
+    await run.start_store()
+    await run.coordinate()
+    await run.start(*MEMBERS)
+    await run.complete(without=dead)
+    present = (await run.client.participants()).epoch
+    assert present >= 2
+    for epoch in range(1, present):
+        await refused_by_participants(run, epoch)
+        with pytest.raises(StaleEpoch):
+            await run.store.put_name(
+                f"decisions/by-{epoch}", codec.encode_decision(Decision(None, "late")), epoch=epoch
+            )
+    await run.checkpoint("by-the-last")
 
 
 async def refused_as_coordinator(old: CoordinatorClient) -> None:
