@@ -29,6 +29,7 @@ from gymckpt.errors import (
     NameNotFound,
     RestoreAborted,
     StaleCheckpoint,
+    StoreFull,
     StoreUnavailable,
     TransportFailed,
 )
@@ -260,7 +261,7 @@ class Restoring:
         """Without an answer of the store the state stays as it is, inert, and the next lease end asks again."""
         try:
             decision = await self._decision(shelf.fence)
-        except (StoreUnavailable, TransportFailed) as error:
+        except (StoreUnavailable, StoreFull, TransportFailed) as error:
             log.warning("%s keeps restore %s pending: %s", self._p.id, shelf.fence.checkpoint_id, error.message)
             return
         if shelf is not self._pending:

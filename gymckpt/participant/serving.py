@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from gymckpt.core.gate import Gate
 from gymckpt.core.manifest import Floor
 from gymckpt.core.names import epoch_of
-from gymckpt.errors import StoreUnavailable, TransportFailed
+from gymckpt.errors import StoreFull, StoreUnavailable, TransportFailed
 from gymckpt.participant.client import announce
 from gymckpt.participant.servicer import ParticipantServicer
 from gymckpt.rpc.channel import check_address
@@ -102,7 +102,7 @@ async def _asked(p: Participant, ask: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
             return await ask()
-        except (StoreUnavailable, TransportFailed) as error:
+        except (StoreUnavailable, StoreFull, TransportFailed) as error:
             failures += 1
             if failures & (failures - 1) == 0:
                 log.warning("%s waits for the artifact store (%d tries): %s", p.id, failures, error.message)

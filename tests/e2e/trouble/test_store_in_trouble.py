@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import time
@@ -15,10 +16,10 @@ import pytest
 import pytest_asyncio
 
 from gymckpt.coordinator import CheckpointArguments, RestoreArguments, Stage
-from gymckpt.errors import CheckpointAborted, NameNotFound, StoreFull, StoreUnavailable
+from gymckpt.errors import CheckpointAborted, NameNotFound, RestoreAborted, StoreFull, StoreUnavailable
 from gymckpt.participant import Episode
 from tests.e2e.fleets import COORDINATOR, PATIENCE_SECONDS, until
-from tests.e2e.trouble.run import STORE, Run, assert_rewarded, started
+from tests.e2e.trouble.run import COUNTER, STORE, Run, assert_rewarded, started
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -192,3 +193,40 @@ async def test_nothing_begins_on_a_full_disk(run: Run, disk: Path) -> None:
         with pytest.raises(NameNotFound):
             await run.store.get_name(name)
     await run.checkpoint("no-room")
+
+
+@pytest.mark.parametrize("point", ["restore.intended", "restore.confirmed"])
+async def test_a_restore_whose_disk_fills_up_is_decided_once_there_is_room(run: Run, disk: Path, point: str) -> None:
+    """X28, X39: before everyone holds it, it is given up; after that, it waits for its decision."""
+    name, restored = f"full-{point}", point == "restore.confirmed"
+    await run.playing(name)
+    await run.checkpoint(name)
+    run.watch.hold_at(point)
+    restoring = run.restoring(name, name, name)
+    await run.watch.reached()
+    with filled(disk):
+        run.watch.go_on()
+        waiting = f"restore={name} is not decided yet"
+        await until(lambda: waiting in run.said(COORDINATOR), "a restore that cannot be decided")
+        assert not restoring.done()
+    if not restored:
+        with pytest.raises(RestoreAborted, match="No space"):
+            await restoring
+        restoring = run.restoring(f"{name}-again", name, name)
+    (target,) = await restoring
+    assert target.attempt == (1 if restored else 2)
+    await run.assert_goes_on(name, target.attempt)
+    await run.assert_accepting()
+    await run.checkpoint(f"{name}-later")
+
+
+async def test_a_server_that_starts_while_the_disk_is_full_takes_part_once_there_is_room(run: Run, disk: Path) -> None:
+    """X27: its name is not written yet, so its gate stays closed; nothing else is needed to go on than room."""
+    dead = run.members[COUNTER].boot_id
+    await run.fleet.kill([COUNTER])
+    with filled(disk):
+        await run.start(COUNTER)
+        waiting = re.compile("waits for the artifact store .*no space left")
+        await until(lambda: waiting.search(run.said(COUNTER)) is not None, "a start without room")
+    await run.complete(without=[dead])
+    await run.checkpoint("room-again")
