@@ -11,7 +11,7 @@ from gymckpt.core.ids import Fence
 from gymckpt.core.transitions import Prepare, Prepared, Snapshot, SnapshotTaken
 from gymckpt.participant import agent, model, resources
 from gymckpt.participant.cut import Checkpointing
-from servers.resources.workplace_assistant import cells
+from gymckpt.tables import cells
 from servers.resources.workplace_assistant.state import TablesState
 from servers.resources.workplace_assistant.synthetic import synthetic_tables
 from servers.resources.workplace_assistant.tables import Tables

@@ -69,7 +69,7 @@ def test_damaged_bytes_are_refused(name: str, content: bytes, parts: dict[str, b
 
 
 HEAD_CHANGES: list[tuple[Change, str]] = [
-    (setting("format", to="workplace-table/2"), "format 'workplace-table/2'"),
+    (setting("format", to="gymckpt-table/2"), "format 'gymckpt-table/2'"),
     (setting("pandas", to="1.5.3"), "made under pandas 1.5.3"),
     (setting("pandas", to=None), "no pandas version"),
     (setting("rows", to=498), "counts 498 rows, but the other parts hold 499"),

@@ -6,9 +6,9 @@ import hashlib
 import json
 from typing import Any
 
-from servers.resources.workplace_assistant.cells import pack, shown
+from gymckpt.tables.cells import pack, shown
 
-FORMAT = "workplace-table/1"
+FORMAT = "gymckpt-table/1"
 BLOCK_ROWS = 64
 HEAD = "table"
 ROWS = "rows/"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from servers.resources.workplace_assistant.cells import pack, pack_all
-from servers.resources.workplace_assistant.layout import (
+from gymckpt.tables.cells import pack, pack_all
+from gymckpt.tables.layout import (
     FORMAT,
     HEAD,
     LABEL_DTYPES,

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 import numpy as np
 import pandas as pd
 
-from servers.resources.workplace_assistant.cells import shown, unpack_all
-from servers.resources.workplace_assistant.layout import (
+from gymckpt.tables.cells import shown, unpack_all
+from gymckpt.tables.layout import (
     FORMAT,
     HEAD,
     LABEL_DTYPES,
