@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gymckpt.coordinator.catalog import resolve
 from gymckpt.coordinator.context import Context
@@ -97,7 +98,7 @@ async def open_checkpoint(context: Context, arguments: CheckpointArguments) -> t
     intent = Intent(records.epoch, records.next_sequence(), infos, base, arguments.digest)
     stored = await records.open_checkpoint(arguments.checkpoint_id, intent)
     context.registry.expect(infos)
-    if stored != intent:
+    if stored != intent and not _answer_was_lost(stored, intent):
         raise ArgumentConflict(
             f"{arguments.checkpoint_id!r} was opened by epoch {stored.epoch} already; use a new id",
             details={"id": arguments.checkpoint_id, "epoch": str(stored.epoch)},
@@ -108,7 +109,7 @@ async def open_checkpoint(context: Context, arguments: CheckpointArguments) -> t
             f"checkpoint {arguments.checkpoint_id!r} was aborted: {decision.why}; take a new one",
             details={"checkpoint_id": arguments.checkpoint_id, "why": decision.why},
         )
-    return intent, members
+    return stored, members
 
 
 async def open_restore(context: Context, arguments: RestoreArguments) -> tuple[RestoreIntent, list[Member]]:
@@ -132,12 +133,17 @@ async def open_restore(context: Context, arguments: RestoreArguments) -> tuple[R
         if round_id not in records.restores:
             await records.unpin(checkpoint_id, round_id)
         raise
-    if stored != intent:
+    if stored != intent and not _answer_was_lost(stored, intent):
         raise ArgumentConflict(
             f"restore {arguments.restore_id!r} was opened by epoch {stored.epoch} already; use a new id",
             details={"id": arguments.restore_id, "epoch": str(stored.epoch)},
         )
-    return intent, members
+    return stored, members
+
+
+def _answer_was_lost(stored: Intent | RestoreIntent, intent: Intent | RestoreIntent) -> bool:
+    """Whether this coordinator wrote `stored` when it tried before, and the store's answer did not arrive: nobody else writes intents of its epoch."""
+    return replace(stored, sequence=intent.sequence) == intent
 
 
 async def _read(context: Context, checkpoint_id: str) -> CheckpointManifest:
