@@ -1,1 +1,0 @@
-"""Test doubles and suites for people who embed gymckpt."""
