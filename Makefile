@@ -24,6 +24,9 @@ PROTOS = $(wildcard protos/gymckpt/v1/*.proto)
 STUBS := gymckpt/v1
 BASELINE := protos/baseline.binpb
 
+NEMO_GYM_VENV := build/nemo-gym
+NEMO_GYM_PY = $(or $(NEMO_GYM_PYTHON),$(NEMO_GYM_VENV)/bin/python)
+
 DEMO := servers.demo
 DEMO_ARGS ?=
 BENCH := tests.bench
@@ -131,6 +134,15 @@ test: $(VENV_STAMP) ## Unit and contract tests
 .PHONY: e2e
 e2e: $(VENV_STAMP) ## Tests with real processes that are killed
 	@$(PYTEST) tests/e2e $(PYTEST_ARGS)
+
+.PHONY: nemo-gym-env
+nemo-gym-env: ## Make the environment of nemo-gym, or complete the one that NEMO_GYM_PYTHON names
+	@.ci/nemo-gym-env $(NEMO_GYM_VENV)
+
+.PHONY: nemo-gym
+nemo-gym: ## Tests inside the real NeMo Gym; needs nemo-gym-env
+	@'$(NEMO_GYM_PY)' -c 'import nemo_gym, gymckpt, pytest' || { echo 'error: run `make nemo-gym-env` first' >&2; exit 1; }
+	@'$(NEMO_GYM_PY)' -m pytest tests/nemo_gym $(PYTEST_ARGS)
 
 .PHONY: interop
 interop: $(VENV_STAMP) $(PROTO_DEPS_STAMP) tests/interop/node_modules/.stamp ## Speak to the servers from Node with @grpc/grpc-js

@@ -1,0 +1,61 @@
+"""The real workplace_assistant: embedded it answers as shipped, and killed and restored after any call it answers as if nothing had happened."""
+
+from __future__ import annotations
+
+import httpx
+
+from tests.nemo_gym.calls import SESSION, Client
+from tests.nemo_gym.gym import MODEL, WORKPLACE, Gym
+
+
+def add_servers(gym: Gym) -> None:
+    gym.add("workplace_assistant", "resources_servers", "workplace_assistant")
+    gym.add_policy("http://127.0.0.1:9")
+
+
+def played(gym: Gym, http: httpx.Client) -> list[tuple[int, bytes]]:
+    client = Client(http, gym.url("workplace_assistant"))
+    client.seed(0)
+    return client.play(SESSION)
+
+
+def test_an_embedded_server_answers_as_the_shipped_one_and_off_it_is_the_shipped_one(
+    gym: Gym, http: httpx.Client
+) -> None:
+    """X01."""
+    add_servers(gym)
+    gym.start("workplace_assistant", WORKPLACE, stock=True)
+    shipped = played(gym, http)
+    assert len(shipped) == 40
+    gym.kill("workplace_assistant")
+    gym.start("workplace_assistant", WORKPLACE)
+    assert played(gym, http) == shipped
+    gym.kill("workplace_assistant")
+    gym.serve_checkpoints()
+    gym.start("workplace_assistant", WORKPLACE)
+    gym.members(1)
+    assert played(gym, http) == shipped
+
+
+def test_a_session_killed_after_any_of_40_calls_goes_on_with_the_same_cookie(gym: Gym, http: httpx.Client) -> None:
+    """R08, X01."""
+    add_servers(gym)
+    gym.serve_checkpoints()
+    gym.start("policy_model", MODEL)
+    gym.start("workplace_assistant", WORKPLACE)
+    gym.members(2)
+    whole = Client(http, gym.url("workplace_assistant"))
+    whole.seed(100)
+    expected = whole.play(SESSION)
+    clients = [Client(http, gym.url("workplace_assistant")) for _ in range(len(SESSION) + 1)]
+    for done, client in enumerate(clients):
+        client.seed(done)
+        assert client.play(SESSION[:done]) == expected[:done]
+    gym.command("checkpoint", "create", "cut")
+    gym.kill("workplace_assistant")
+    gym.start("workplace_assistant", WORKPLACE)
+    gym.members(2)
+    restored = gym.command("checkpoint", "restore", "cut")
+    assert len(restored["restored"]) == len(clients) + 1
+    for done, client in enumerate(clients):
+        assert client.play(SESSION[done:]) == expected[done:], f"cut after {done} calls"
