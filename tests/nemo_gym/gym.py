@@ -39,6 +39,7 @@ class Gym:
     configuration: dict[str, Any] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
     coordinator: str = ""
 
     def __post_init__(self) -> None:
@@ -118,7 +119,7 @@ class Gym:
             "NEMO_GYM_CONFIG_DICT": json.dumps(self.configuration),
             "NEMO_GYM_CONFIG_PATH": name,
             "GRPC_ENABLE_FORK_SUPPORT": "0",
-            "PYTHONPATH": str(HERE),
+            **self.environment,
         }
         with (self.directory / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
@@ -134,12 +135,14 @@ class Gym:
     def _until(self, name: str, holds: Any) -> None:
         """Asks until it holds. Fails when the process ends first, or in LONGEST_START."""
         deadline = time.monotonic() + LONGEST_START
+        problem: Exception
         while True:
             try:
                 holds()
-            except (OSError, httpx.HTTPError) as problem:
-                assert self.running[name].poll() is None, f"{name} ended:\n{self.said(name)[-3000:]}"
-                assert time.monotonic() < deadline, f"{name}: {problem!r}\n{self.said(name)[-3000:]}"
-                time.sleep(0.05)
+            except (OSError, httpx.HTTPError) as failed:
+                problem = failed
             else:
                 return
+            assert self.running[name].poll() is None, f"{name} ended:\n{self.said(name)[-3000:]}"
+            assert time.monotonic() < deadline, f"{name}: {problem!r}\n{self.said(name)[-3000:]}"
+            time.sleep(0.05)

@@ -35,19 +35,38 @@ class Adapter(SessionState[F, T]):
         return True
 
 
-class RestartOnly(Adapter[None, None]):
+class NoState(Adapter[None, None]):
+    """A server of which nothing is captured."""
+
+    schema = ""
+
+    def freeze(self, session: str) -> None:
+        return None
+
+    def encode(self, frozen: None) -> Mapping[str, bytes]:
+        return {}
+
+    def load(self, parts: Mapping[str, bytes]) -> None:
+        return None
+
+    def install(self, session: str, loaded: None) -> None:
+        return None
+
+    def discard(self, session: str) -> None:
+        return None
+
+
+class RestartOnly(NoState):
     """Nothing is known of the server's state: its episodes run on, are reported, and start over after a crash."""
 
     capture = Capture.RESTART_ONLY
-    schema = ""
 
 
-class Stateless(Adapter[None, None]):
+class Stateless(NoState):
     """The server keeps nothing between two calls; a verification may run again."""
 
     capture = Capture.STATELESS
     verify = "replay"
-    schema = ""
 
 
 class MappingAdapter(Adapter[bytes, Any]):

@@ -1,0 +1,74 @@
+"""Rollouts of the real agent and model go on while the real resources server is killed and restored under them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.nemo_gym.gym import AGENT, MODEL, Gym
+from tests.nemo_gym.rollouts import STEPS, by_session, collect, executed, some_executed, told
+
+WORKPLACE = "tests.nemo_gym.logged_workplace:LoggedWorkplace"
+ROLLOUTS = 32
+KILLS = 5
+
+
+@pytest.fixture
+def executions(tmp_path: Path) -> Path:
+    return tmp_path / "executions.jsonl"
+
+
+@pytest.fixture
+def fleet(gym: Gym, executions: Path) -> Gym:
+    """Everything but a coordinator is running: the policy, the model server, the resources server and the agent."""
+    gym.environment = {"EXECUTIONS": str(executions), "PYTHONPATH": os.getcwd()}
+    gym.start_script("upstream", "upstream.py", "--latency", "0.4")
+    gym.add("workplace_assistant", "resources_servers", "workplace_assistant")
+    gym.add_policy(gym.url("upstream"))
+    gym.add(
+        "simple_agent",
+        "responses_api_agents",
+        "simple_agent",
+        max_steps=STEPS + 1,
+        resources_server={"type": "resources_servers", "name": "workplace_assistant"},
+        model_server={"type": "responses_api_models", "name": "policy_model"},
+    )
+    gym.serve_checkpoints()
+    gym.start("policy_model", MODEL)
+    gym.start("workplace_assistant", WORKPLACE)
+    gym.start("simple_agent", AGENT, stock=True)
+    gym.members(2)
+    return gym
+
+
+def kill_and_restore(gym: Gym, name: str) -> dict[str, Any]:
+    """Checkpoint, SIGKILL before the gates open, a fresh process on the same port, restore."""
+    gym.command("checkpoint", "create", name, "--resume", "by-caller")
+    gym.kill("workplace_assistant")
+    gym.start("workplace_assistant", WORKPLACE)
+    gym.members(2)
+    gym.command("checkpoint", "resume", name)
+    restored: dict[str, Any] = gym.command("checkpoint", "restore", name)
+    return restored
+
+
+async def test_rollouts_outlive_five_kills_of_the_resources_server(fleet: Gym, executions: Path) -> None:
+    """X01, R01."""
+    agent = fleet.url("simple_agent")
+    expected = await collect(agent, ROLLOUTS)
+    assert {run["reward"] for run in expected} == {1.0}
+    before = len(executed(executions))
+    running = asyncio.create_task(collect(agent, ROLLOUTS))
+    continued = 0
+    for kill in range(KILLS):
+        await some_executed(executions, ROLLOUTS // 2)
+        restored = await asyncio.to_thread(kill_and_restore, fleet, f"kill-{kill}")
+        assert restored["lost"] == restored["restarted"] == []
+        continued += len(restored["restored"])
+    assert continued > ROLLOUTS
+    assert await running == expected
+    assert by_session(executed(executions)[before:]) == told(expected), "every call was executed exactly once"
