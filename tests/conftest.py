@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -17,3 +18,9 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"recorded data is absent: {folder} is not a folder (GYMCKPT_SHARED names another)")
     return folder
+
+
+def pytest_sessionstart() -> None:
+    """A runner started in the background of a script ignores SIGINT, and so would every process that a test starts and interrupts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
