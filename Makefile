@@ -142,7 +142,7 @@ nemo-gym-env: ## Make the environment of nemo-gym, or complete the one that NEMO
 .PHONY: nemo-gym
 nemo-gym: ## Tests inside the real NeMo Gym; needs nemo-gym-env
 	@'$(NEMO_GYM_PY)' -c 'import nemo_gym, gymckpt, pytest' || { echo 'error: run `make nemo-gym-env` first' >&2; exit 1; }
-	@'$(NEMO_GYM_PY)' -m pytest tests/nemo_gym $(PYTEST_ARGS)
+	@'$(NEMO_GYM_PY)' -m pytest -o faulthandler_timeout=600 tests/nemo_gym $(PYTEST_ARGS)
 
 .PHONY: interop
 interop: $(VENV_STAMP) $(PROTO_DEPS_STAMP) tests/interop/node_modules/.stamp ## Speak to the servers from Node with @grpc/grpc-js

@@ -65,24 +65,29 @@ class Gym:
         port = free_port()
         self.coordinator = f"127.0.0.1:{port}"
         words = ["gymckpt.cli", "serve", "--store", str(self.directory / "store"), "--listen", self.coordinator]
-        self._spawn("coordinator", ["-m", *words])
+        self._spawn("coordinator", [sys.executable, "-m", *words])
         self.configuration["checkpoint"] = {"coordinator": self.coordinator}
-        self._until("coordinator", lambda: socket.create_connection(("127.0.0.1", port), 1.0).close())
+        self.wait("coordinator", lambda: socket.create_connection(("127.0.0.1", port), 1.0).close())
 
     def start(self, name: str, server: str, *, stock: bool = False) -> None:
         """`module:Class` as a participant, or as NeMo Gym ships it; returns when it is healthy."""
         module, _, _ = server.partition(":")
-        self._spawn(name, ["-m", module] if stock else ["-m", "gymckpt.nemo_gym", "run", server])
+        words = ["-m", module] if stock else ["-m", "gymckpt.nemo_gym", "run", server]
+        self._spawn(name, [sys.executable, *words])
         self.healthy(name)
 
     def start_script(self, name: str, script: str, *words: str) -> None:
         """A Python file of this folder that takes `--port`."""
         self.ports.setdefault(name, free_port())
-        self._spawn(name, [str(HERE / script), "--port", str(self.ports[name]), *words])
+        self._spawn(name, [sys.executable, str(HERE / script), "--port", str(self.ports[name]), *words])
         self.healthy(name)
 
+    def start_command(self, name: str, words: list[str]) -> None:
+        """Any command, as NeMo Gym's own is run: without a configuration that somebody else made."""
+        self._spawn(name, words, injected=False)
+
     def healthy(self, name: str) -> None:
-        self._until(name, lambda: httpx.get(f"{self.url(name)}/health", timeout=2.0).raise_for_status())
+        self.wait(name, lambda: httpx.get(f"{self.url(name)}/health", timeout=2.0).raise_for_status())
 
     def kill(self, name: str) -> None:
         """SIGKILL; returns when the process is gone."""
@@ -103,7 +108,7 @@ class Gym:
 
     def members(self, count: int) -> None:
         """Returns when so many members are admitted."""
-        self._until("coordinator", lambda: self._check_members(count))
+        self.wait("coordinator", lambda: self._check_members(count))
 
     def _check_members(self, count: int) -> None:
         document = self.command("participants")
@@ -113,17 +118,14 @@ class Gym:
     def said(self, name: str) -> str:
         return (self.directory / f"{name}.log").read_text(errors="replace")
 
-    def _spawn(self, name: str, words: list[str]) -> None:
+    def _spawn(self, name: str, words: list[str], *, injected: bool = True) -> None:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("GYMCKPT_")}
-        environment |= {
-            "NEMO_GYM_CONFIG_DICT": json.dumps(self.configuration),
-            "NEMO_GYM_CONFIG_PATH": name,
-            "GRPC_ENABLE_FORK_SUPPORT": "0",
-            **self.environment,
-        }
+        environment |= {"GRPC_ENABLE_FORK_SUPPORT": "0", **self.environment}
+        if injected:
+            environment |= {"NEMO_GYM_CONFIG_DICT": json.dumps(self.configuration), "NEMO_GYM_CONFIG_PATH": name}
         with (self.directory / f"{name}.log").open("ab") as log:
             self.running[name] = subprocess.Popen(
-                [sys.executable, *words],
+                words,
                 cwd=self.directory / "empty",
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -132,7 +134,7 @@ class Gym:
                 start_new_session=True,
             )
 
-    def _until(self, name: str, holds: Any) -> None:
+    def wait(self, name: str, holds: Any) -> None:
         """Asks until it holds. Fails when the process ends first, or in LONGEST_START."""
         deadline = time.monotonic() + LONGEST_START
         problem: Exception

@@ -17,10 +17,10 @@ STEPS = 24
 LONGEST_ROLLOUT = 300.0  # seconds
 
 
-def row(task: int) -> dict[str, Any]:
-    """A run of the agent: STEPS calls taken from the session at a place of its own, with the task's own e-mail among them, and all of them as ground truth."""
+def row(task: int, steps: int = STEPS) -> dict[str, Any]:
+    """A run of the agent: the task's own e-mail, then calls of the session from a place of its own; all are the ground truth."""
     mine = ("email_send_email", {"recipient": f"r{task}@atlas.com", "subject": f"task {task}", "body": "x"})
-    calls = [mine, *(SESSION[(task * 3 + step) % len(SESSION)] for step in range(STEPS - 1))]
+    calls = [mine, *(SESSION[(task * 3 + step) % len(SESSION)] for step in range(steps - 1))]
     told = [{"name": name, "arguments": json.dumps(arguments)} for name, arguments in calls]
     script = {"steps": [[call] for call in told], "final": f"done {task}"}
     return {
