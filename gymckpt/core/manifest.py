@@ -187,13 +187,20 @@ def join(
     found: dict[Episode, dict[ParticipantId, list[EpisodeRecord]]] = defaultdict(lambda: defaultdict(list))
     live: set[Episode] = set()
     members: set[ParticipantId] = set()
+    exported_by: dict[ParticipantId, list[EpisodeRecord]] = defaultdict(list)
     for manifest in manifests:
         members.add(manifest.participant)
-        for record in manifest.records:
-            found[record.episode][manifest.participant].append(record)
-            if manifest.participant.kind is not Kind.MODEL:
-                live.add(record.episode)
+        exported_by[manifest.participant].extend(manifest.records)
     lost: dict[Episode, str] = dict(failed)
+    for participant, records in exported_by.items():
+        for record in used_copies(records):
+            if any(other.session == record.session for other in found[record.episode][participant]):
+                lost[record.episode] = (
+                    f"two processes of {participant} hold session {record.session!r} in different states"
+                )
+            found[record.episode][participant].append(record)
+            if participant.kind is not Kind.MODEL:
+                live.add(record.episode)
     unknown: set[ParticipantId] = set()
     for episode, exported in found.items():
         if episode not in live:
@@ -212,6 +219,20 @@ def join(
             lost.setdefault(episode, why)
     continuable = tuple(sorted(live - lost.keys()))
     return continuable, tuple(LostEpisode(episode, lost[episode]) for episode in sorted(lost)), tuple(sorted(unknown))
+
+
+def used_copies(records: Iterable[EpisodeRecord]) -> list[EpisodeRecord]:
+    """Records of one participant with each session of an episode once: a restore gives every process of a participant a copy, and only the one that its
+    calls reach goes on, so the copy with the highest revision is the session. Copies of one revision in different states are both returned."""
+    used: dict[tuple[Episode, str], dict[Digest | None, EpisodeRecord]] = {}
+    for record in records:
+        copies = used.setdefault((record.episode, record.session), {})
+        highest = max((copy.revision for copy in copies.values()), default=-1)
+        if record.revision > highest:
+            copies.clear()
+        if record.revision >= highest:
+            copies[record.state] = record
+    return [record for copies in used.values() for record in copies.values()]
 
 
 def _seen(exported: Mapping[ParticipantId, list[EpisodeRecord]]) -> dict[tuple[ParticipantId, str], int]:

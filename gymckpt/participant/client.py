@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from gymckpt.core.report import LostEpisode
-from gymckpt.errors import GymckptError
+from gymckpt.errors import GymckptError, StaleBoot
 from gymckpt.rpc.channel import open_channel
 from gymckpt.rpc.codec import holdings_to_proto, lost_to_proto, participant_to_proto
 from gymckpt.rpc.status import from_rpc_error
@@ -28,7 +28,7 @@ MAX_LOST = 10_000  # lost episodes in one announcement
 
 
 async def announce(p: Participant, coordinator: str, admitted: Callable[[], Awaitable[None]]) -> None:
-    """Registers for ever; calls `admitted` once, when the coordinator lets this process take part. Ends only by cancellation."""
+    """Registers again and again; calls `admitted` once, when the coordinator lets this process take part. Returns when another process took its place."""
     is_admitted, failures = False, 0
     async with open_channel(coordinator) as channel:
         stub: pb_grpc.CoordinatorServiceAsyncStub = pb_grpc.CoordinatorServiceStub(channel)
@@ -36,8 +36,16 @@ async def announce(p: Participant, coordinator: str, admitted: Callable[[], Awai
             try:
                 response = await stub.Register(_request(p), timeout=LONGEST_TRY)
             except grpc.aio.AioRpcError as failed:
+                error = from_rpc_error(failed)
+                if isinstance(error, StaleBoot):
+                    log.error(
+                        "%s takes no more calls: %s; processes of one participant each need a worker of their own",
+                        p.id,
+                        error.message,
+                    )
+                    return
                 failures += 1
-                _complain(p, coordinator, from_rpc_error(failed), failures)
+                _complain(p, coordinator, error, failures)
                 await asyncio.sleep(RETRY)
                 continue
             failures = 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymckpt.core.ids import Digest, Episode
 from gymckpt.core.kinds import Capture
-from gymckpt.core.manifest import EpisodeRecord, Receipt, StoredSession
+from gymckpt.core.manifest import EpisodeRecord, Receipt, StoredSession, used_copies
 from gymckpt.core.report import LostEpisode
 from gymckpt.core.transitions import Install
 from gymckpt.errors import BlobNotFound, DamagedBlob, GymckptError, UnloadableState
@@ -70,7 +70,7 @@ async def _records(p: Participant, store: ArtifactStore, install: Install) -> li
         manifests = [decode_participant_manifest(data) for data in await store.read(ours)] if ours else []
     except (BlobNotFound, DamagedBlob) as error:
         raise _needed(error, [target.source for target in install.targets]) from error
-    return [record for manifest in manifests for record in manifest.records]
+    return used_copies(record for manifest in manifests for record in manifest.records)
 
 
 def _repeated(p: Participant, records: list[EpisodeRecord]) -> Iterator[tuple[EpisodeRecord, str]]:

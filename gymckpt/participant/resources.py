@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -78,6 +79,7 @@ class ResourcesParticipant(Participant):
         self._answering: set[tuple[str, str]] = set()  # repeatable calls under way, by session and request id
         self._repeated = False  # whether a repeat waits for one of them
         self._held = 0  # calls that wait
+        self._waiting: Counter[Episode] = Counter()  # the same, by episode
         self._unnamed: set[str | None] = (
             set()
         )  # sessions that are not here, and of which no episode is known, each told once
@@ -300,14 +302,29 @@ class ResourcesParticipant(Participant):
     ) -> Ticket | None:
         """Waits until the call may run; None when `gone` says that its client went away first. Raises like `enter_now`."""
         self._held += 1
+        if call.episode is not None:
+            self._waiting[call.episode] += 1
+        left = False
         try:
-            while True:
+            while not left:
                 ticket = self.enter_now(call, request)
                 if ticket is not None:
                     return ticket
                 if gone is None:
                     await self.has_moved()
-                elif await gone():
-                    return None
+                else:
+                    left = await gone()
+            return None
         finally:
             self._held -= 1
+            self._stop_waiting(call, left)
+
+    def _stop_waiting(self, call: Call, left: bool) -> None:
+        """An episode is missed as long as somebody waits for it: a mistyped session that its client gave up is no loss."""
+        if call.episode is None:
+            return
+        self._waiting[call.episode] -= 1
+        if self._waiting[call.episode] == 0:
+            del self._waiting[call.episode]
+            if left:
+                self.lost.pop(call.episode, None)

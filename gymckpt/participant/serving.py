@@ -75,6 +75,9 @@ async def _run(p: Participant, store: ArtifactStore, coordinator: str, server: R
 
     await _learn(p, store)
     await announce(p, coordinator, admitted)
+    # Sessions of this process would be in no checkpoint: its calls are held, so that nobody takes it for a member.
+    p.gate = Gate()
+    await server.set_serving(ParticipantServicer.service_name, False)
 
 
 async def _learn(p: Participant, store: ArtifactStore) -> None:

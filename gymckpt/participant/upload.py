@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,12 +23,15 @@ from gymckpt.rpc.codec import (
     encode_session,
 )
 
+log = logging.getLogger("gymckpt.participant")
+
 if TYPE_CHECKING:
     from gymckpt.participant.base import Participant
     from gymckpt.participant.cut import Cut, FrozenSession
     from gymckpt.participant.state import SessionState
     from gymckpt.store.interface import ArtifactStore
 
+FAILED_SHOWN = 20  # episodes that could not be captured, in the log of one checkpoint
 GROUP = 32  # sessions encoded in one thread hop
 BATCH = 8 * 2**20  # bytes of encoded state after which it is sent: bounds the memory that it takes
 
@@ -77,6 +81,8 @@ async def store_cut(p: Participant, cut: Cut) -> Uploaded:
     digest = digest_of(manifest)
     await _send(store, {digest: manifest}, sent)
     lost = tuple(LostEpisode(episode, failed[episode]) for episode in sorted(failed))
+    for missing in lost[:FAILED_SHOWN]:
+        log.warning("%s is not in checkpoint %s: %s", missing.episode, cut.checkpoint_id, missing.why)
     return Uploaded(digest, sent.blobs, sent.bytes, len(kept), lost)
 
 

@@ -1,6 +1,6 @@
 """Adapters: how the state of each resources server is captured. Whatever has none is restart-only."""
 
-from gymckpt.nemo_gym.adapters import games, plain, workplace_assistant  # noqa: F401 - declare what is shipped
+from gymckpt.nemo_gym.adapters import games, plain, verifiers, workplace_assistant  # noqa: F401 - declare what is shipped
 from gymckpt.nemo_gym.adapters.base import (
     Adapter,
     MappingAdapter,

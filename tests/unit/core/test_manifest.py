@@ -6,7 +6,7 @@ import pytest
 
 from gymckpt.core.ids import Digest, Episode, ParticipantId
 from gymckpt.core.kinds import Fate, Kind
-from gymckpt.core.manifest import EpisodeRecord, ParticipantManifest, RestoreTarget, Touch, join
+from gymckpt.core.manifest import EpisodeRecord, ParticipantManifest, RestoreTarget, Touch, join, used_copies
 
 AGENT, OTHER_AGENT = ParticipantId(Kind.AGENT, "agent"), ParticipantId(Kind.AGENT, "other")
 TOOLS, MODEL = ParticipantId(Kind.RESOURCES, "tools"), ParticipantId(Kind.MODEL, "policy")
@@ -111,6 +111,18 @@ def test_every_episode_is_told_once_and_in_order() -> None:
     continuable, lost, _ = join(manifests, {})
     assert list(continuable) == sorted(episodes[2:])
     assert [entry.episode for entry in lost] == sorted(episodes[:2])
+
+
+def test_of_several_copies_of_a_session_the_used_one_counts() -> None:
+    """W07: every process of a participant got a copy from a restore; the calls reached one of them."""
+    touched = record(R1, "a", Touch(TOOLS, "s", 5))
+    copies = [EpisodeRecord(R1, "s", None, revision) for revision in (3, 5, 3)]
+    manifests = [manifest(AGENT, touched), *(manifest(TOOLS, copy) for copy in copies)]
+    assert join(manifests, {}) == ((R1,), (), ())
+    assert used_copies(copies) == [copies[1]]
+    other = EpisodeRecord(R1, "s", STATE, 5)
+    _, lost, _ = join([*manifests, manifest(TOOLS, other)], {})
+    assert [entry.why for entry in lost] == ["two processes of resources/tools hold session 's' in different states"]
 
 
 def test_an_episode_that_only_a_model_remembers_has_finished() -> None:
