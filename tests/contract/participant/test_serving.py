@@ -15,7 +15,7 @@ from gymckpt.core.ids import Episode, Fence
 from gymckpt.core.kinds import GateState
 from gymckpt.core.manifest import Floor
 from gymckpt.core.transitions import Prepare, Request
-from gymckpt.errors import StaleAttempt, StaleEpoch, StoreUnavailable
+from gymckpt.errors import StaleAttempt, StaleBoot, StaleEpoch, StoreUnavailable
 from gymckpt.rpc.channel import open_channel
 from gymckpt.rpc.codec import decode_member, encode_floors
 from gymckpt.rpc.server import RpcServer, start_server
@@ -61,6 +61,7 @@ class Registrar(pb_grpc.CoordinatorServiceServicer):
     def __init__(self, store: WatchedStore) -> None:
         self._store = store
         self.admitting = False
+        self.replaced = False
         self.requests: list[pb.RegisterRequest] = []
 
     def add_to(self, server: grpc.aio.Server) -> None:
@@ -69,6 +70,8 @@ class Registrar(pb_grpc.CoordinatorServiceServicer):
     async def Register(self, request: pb.RegisterRequest, context: Any) -> pb.RegisterResponse:
         self._store.log.append("register")
         self.requests.append(request)
+        if self.replaced:
+            raise StaleBoot("a newer process of this worker registered")
         return pb.RegisterResponse(epoch=1, admitted=self.admitting)
 
 
@@ -229,3 +232,20 @@ async def test_work_under_way_ends_with_the_process(
         endless = p.spawn(asyncio.Event().wait(), "upload of c")
     assert endless.cancelled()
     assert isinstance(p.gate, Gate)
+
+
+async def test_a_process_whose_place_another_took_takes_no_more_calls(
+    coordinator: RpcServer, registrar: Registrar, counters: Counters
+) -> None:
+    """X38, X31: its sessions would be in no checkpoint."""
+    p, registrar.admitting = counters.participant, True
+    async with p.serving(coordinator=coordinator.address):
+        await until(lambda: p.gate.state is GateState.OPEN)
+        registrar.replaced = True
+        await until(lambda: p.gate.state is GateState.CLOSED)
+        asked = len(registrar.requests)
+        held = asyncio.create_task(p.enter(counters.call("r", route="/seed_session")))
+        assert await health(p.address) == "NOT_SERVING"
+        assert not held.done()
+        assert len(registrar.requests) == asked
+        held.cancel()

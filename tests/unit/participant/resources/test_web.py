@@ -56,6 +56,19 @@ async def test_a_held_call_whose_client_went_away_is_never_started(
     assert (counters.values, exchange.sent, len(app.calls)) == ({"r": 0}, [], 1)
 
 
+async def test_an_episode_is_missed_only_as_long_as_somebody_waits_for_it(app: App, counters: Counters) -> None:
+    """X38: a mistyped session whose client gave up is no loss."""
+    first, second = (Exchange("/add", x_gymckpt_session="mistyped").send_body(b"{}") for _ in range(2))
+    waiting = [exchange.through(app.app) for exchange in (first, second)]
+    await settled()
+    first.leave()
+    await waiting[0]
+    assert [str(episode) for episode in counters.participant.lost] == ["r"]
+    second.leave()
+    await waiting[1]
+    assert counters.participant.lost == {}
+
+
 async def test_a_slow_client_keeps_no_checkpoint_waiting_and_one_that_leaves_half_way_starts_nothing(
     rounds: Rounds, app: App, counters: Counters
 ) -> None:
