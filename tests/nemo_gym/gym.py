@@ -115,6 +115,13 @@ class Gym:
         if len([member for member in document["members"] if not member.get("gone")]) != count:
             raise OSError(f"not {count} members: {document}")
 
+    def counts(self, name: str) -> dict[str, int]:
+        """What a member holds, by kind of thing."""
+        members = self.command("participants", "--blockers")["members"]
+        [found] = [member for member in members if member["participant"].endswith(f"/{name}")]
+        counted: dict[str, int] = found["report"]["counts"]
+        return counted
+
     def said(self, name: str) -> str:
         return (self.directory / f"{name}.log").read_text(errors="replace")
 

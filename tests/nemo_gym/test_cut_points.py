@@ -6,6 +6,7 @@ import httpx
 
 from tests.nemo_gym.calls import SESSION, Client
 from tests.nemo_gym.gym import MODEL, WORKPLACE, Gym
+from tests.nemo_gym.result import note
 
 
 def add_servers(gym: Gym) -> None:
@@ -57,5 +58,6 @@ def test_a_session_killed_after_any_of_40_calls_goes_on_with_the_same_cookie(gym
     gym.members(2)
     restored = gym.command("checkpoint", "restore", "cut")
     assert len(restored["restored"]) == len(clients) + 1
-    for done, client in enumerate(clients):
-        assert client.play(SESSION[done:]) == expected[done:], f"cut after {done} calls"
+    different = [done for done, client in enumerate(clients) if client.play(SESSION[done:]) != expected[done:]]
+    note("cut_points", tried=len(clients), different=len(different))
+    assert different == [], "answers differ after cuts after so many calls"

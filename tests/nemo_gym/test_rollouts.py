@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.nemo_gym.gym import AGENT, MODEL, Gym
+from tests.nemo_gym.result import note
 from tests.nemo_gym.rollouts import STEPS, by_session, collect, executed, some_executed, told
 
 WORKPLACE = "tests.nemo_gym.logged_workplace:LoggedWorkplace"
@@ -63,12 +64,26 @@ async def test_rollouts_outlive_five_kills_of_the_resources_server(fleet: Gym, e
     assert {run["reward"] for run in expected} == {1.0}
     before = len(executed(executions))
     running = asyncio.create_task(collect(agent, ROLLOUTS))
-    continued = 0
+    restores = []
     for kill in range(KILLS):
         await some_executed(executions, ROLLOUTS // 2)
-        restored = await asyncio.to_thread(kill_and_restore, fleet, f"kill-{kill}")
-        assert restored["lost"] == restored["restarted"] == []
-        continued += len(restored["restored"])
-    assert continued > ROLLOUTS
-    assert await running == expected
-    assert by_session(executed(executions)[before:]) == told(expected), "every call was executed exactly once"
+        restores.append(await asyncio.to_thread(kill_and_restore, fleet, f"kill-{kill}"))
+    runs, calls = await running, executed(executions)[before:]
+    fates = {fate: sum(len(restore[fate]) for restore in restores) for fate in ("restored", "restarted", "lost")}
+    left_over = (await asyncio.to_thread(fleet.counts, "workplace_assistant"))["sessions"]
+    note(
+        "environments",
+        "workplace_assistant",
+        rollouts=ROLLOUTS,
+        continued=fates["restored"],
+        restarted=fates["restarted"],
+        lost=fates["lost"],
+        tool_calls_repeated=len(calls) - sum(map(len, told(expected))),
+        tool_outputs_different=sum(a["conversation"] != b["conversation"] for a, b in zip(runs, expected, strict=True)),
+        rewards_different=sum(a["reward"] != b["reward"] for a, b in zip(runs, expected, strict=True)),
+        left_over=left_over,
+    )
+    assert fates["restored"] > ROLLOUTS
+    assert fates["restarted"] == fates["lost"] == left_over == 0
+    assert runs == expected
+    assert by_session(calls) == told(expected), "every call was executed exactly once"
