@@ -9,6 +9,7 @@ from gymckpt.core.admission import Entry
 from gymckpt.core.ids import Episode
 from gymckpt.core.kinds import Capture, Kind
 from gymckpt.core.manifest import Receipt
+from gymckpt.core.sessions import Session
 from gymckpt.errors import InvalidField
 from gymckpt.nemo_gym.adapters import Adapter
 from gymckpt.nemo_gym.identity import GymCall
@@ -41,6 +42,10 @@ class GymResources(ResourcesParticipant):
         )
         self._adapter = adapter
         self._ended: dict[str, None] = {}
+
+    def exportable(self, session: Session) -> bool:
+        """A session whose client is ahead of it belongs in no checkpoint."""
+        return super().exportable(session) and session.episode not in self.lost
 
     def classify(self, call: Call) -> Entry:
         if call.session in self._ended and not self.is_seed(call):

@@ -153,6 +153,8 @@ async def test_a_client_that_has_seen_more_than_was_restored_is_held_and_named(g
                 async with asyncio.timeout(0.3):
                     await client.post("/get_counter_value", json={})
             assert "has seen revision 2" in fresh.state.gymckpt.lost[Episode("ahead", 1)]
+            await asyncio.to_thread(gym.command, "checkpoint", "create", "later")
+            assert (await asyncio.to_thread(gym.command, "checkpoint", "show", "later"))["episodes"] == []
             client.cookies.clear()
             client.cookies.update(cut)
             assert (await client.post("/get_counter_value", json={})).json() == {"count": 1}
