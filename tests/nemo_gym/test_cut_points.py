@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import httpx
 
 from tests.nemo_gym.calls import SESSION, Client
@@ -61,3 +64,23 @@ def test_a_session_killed_after_any_of_40_calls_goes_on_with_the_same_cookie(gym
     different = [done for done, client in enumerate(clients) if client.play(SESSION[done:]) != expected[done:]]
     note("cut_points", tried=len(clients), different=len(different))
     assert different == [], "answers differ after cuts after so many calls"
+
+
+def test_recorded_rollouts_get_their_answers_from_an_embedded_server(
+    gym: Gym, http: httpx.Client, shared: Path
+) -> None:
+    """X01."""
+    recording = shared / "data" / "nemo_gym" / "workplace_assistant" / "example_rollouts.jsonl"
+    rollouts = [json.loads(line) for line in recording.read_text(encoding="utf-8").strip().split("\n")]
+    add_servers(gym)
+    gym.serve_checkpoints()
+    gym.start("workplace_assistant", WORKPLACE)
+    gym.members(1)
+    for place, rollout in enumerate(rollouts):
+        client = Client(http, gym.url("workplace_assistant"))
+        client.seed(place)
+        output = rollout["response"]["output"]
+        answers = {item["call_id"]: item["output"] for item in output if item["type"] == "function_call_output"}
+        calls = [item for item in output if item["type"] == "function_call"]
+        given = client.play([(item["name"], json.loads(item["arguments"])) for item in calls])
+        assert given == [(200, answers[item["call_id"]].encode()) for item in calls]
