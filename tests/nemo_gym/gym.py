@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -90,9 +91,10 @@ class Gym:
         self.wait(name, lambda: httpx.get(f"{self.url(name)}/health", timeout=2.0).raise_for_status())
 
     def kill(self, name: str) -> None:
-        """SIGKILL; returns when the process is gone."""
+        """SIGKILL to it and what it started; returns when the process is gone. One that has ended is fine."""
         process = self.running.pop(name)
-        os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
     def end(self) -> None:
