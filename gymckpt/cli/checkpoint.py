@@ -10,14 +10,15 @@ import click
 
 from gymckpt.cli import follow, options
 from gymckpt.cli.exits import Exit
-from gymckpt.cli.output import table
+from gymckpt.cli.output import Step, table
 from gymckpt.cli.session import Session, pass_session, shared_options
 from gymckpt.cli.shapes import checkpoint_shape, page_shape, progress_shape, restore_shape
-from gymckpt.cli.summary import checkpoint_lines, page_lines, restore_lines
+from gymckpt.cli.summary import checkpoint_lines, created_lines, lost_in_words, page_lines, restore_lines
 from gymckpt.coordinator import (
     Checkpoint,
     CheckpointArguments,
     CheckpointPage,
+    CheckpointProgress,
     CoordinatorClient,
     OnNotReady,
     OnUnloadable,
@@ -25,6 +26,7 @@ from gymckpt.coordinator import (
     ResumePolicy,
     Stage,
 )
+from gymckpt.core.report import LostEpisode
 
 # Named as the fields of CheckpointArguments, and giving their values.
 CREATE_OPTIONS = options.together(
@@ -33,7 +35,8 @@ CREATE_OPTIONS = options.together(
         multiple=True,
         callback=options.episodes,
         metavar="E,E,...|@FILE",
-        help="Episodes that it must be able to continue; @FILE holds one per line. Default: everything capturable.",
+        help="Episodes to keep (default: all that can be captured); one that cannot be continued is named as lost. "
+        "@FILE holds one per line.",
     ),
     options.duration("--prepare-timeout", "30s", "How long to wait for boundaries."),
     options.duration("--gate-lease", "60s", "After this silence gates open by themselves."),
@@ -80,6 +83,7 @@ RESTORE_OPTIONS = options.together(
 
 
 @click.group()
+@shared_options
 def checkpoint() -> None:
     """Take checkpoints, look at them, end them, restore from them."""
 
@@ -96,10 +100,12 @@ def create(session: Session, /, checkpoint_id: str | None, **given: Any) -> int:
 
     Example: gymckpt checkpoint create step-120 --label step=120
     """
-    arguments = CheckpointArguments(checkpoint_id or _fresh_id(session, "checkpoint"), **given)
+    arguments = CheckpointArguments(checkpoint_id or _fresh_id(session, "taking checkpoint"), **given)
     with session.out.progress(f"checkpoint {arguments.checkpoint_id}") as step:
-        end = session.call(lambda client: follow.checkpoint(client.create_checkpoint(arguments), step))
-    session.out.answer(progress_shape(end), *checkpoint_lines(end.checkpoint, end.waiting_for))
+        end, lost = session.call(lambda client: _taken(client, arguments, step))
+    session.out.answer(progress_shape(end, lost), *created_lines(arguments, end))
+    if lost:
+        session.out.warn(lost_in_words(lost))
     return Exit.HELD if end.checkpoint.stage is Stage.HELD else Exit.OK
 
 
@@ -119,7 +125,8 @@ def list_(session: Session, limit: int) -> None:
         for c in found
     ]  # fmt: skip
     columns = ("CHECKPOINT", "STAGE", "EPOCH.SEQ", "TAKEN (UTC)", "EPISODES", "RESTARTS", "LOST", "LABELS")
-    session.out.answer({"checkpoints": [checkpoint_shape(c) for c in found]}, table(columns, rows))
+    shape = {"checkpoints": [checkpoint_shape(c) for c in found]}
+    session.out.answer(shape, table(columns, rows, "no checkpoints"))
 
 
 @checkpoint.command()
@@ -128,7 +135,7 @@ def list_(session: Session, limit: int) -> None:
 @shared_options
 @pass_session
 def show(session: Session, checkpoint_id: str, controller_state: BinaryIO | None) -> None:
-    """Show one checkpoint with its episodes; `latest` is the newest published one.
+    """Show one checkpoint with its episodes. Default: `latest`, the newest published one.
 
     Example: gymckpt checkpoint show latest --json
     """
@@ -146,9 +153,11 @@ def show(session: Session, checkpoint_id: str, controller_state: BinaryIO | None
 def restore(session: Session, /, checkpoint_id: str, restore_id: str | None, **given: Any) -> None:
     """Restore episodes as new attempts, all or nothing; start their replacements only after this succeeded.
 
+    Without ID it is `latest`, the newest published checkpoint.
+
     Example: gymckpt checkpoint restore latest --on-unloadable restart
     """
-    arguments = RestoreArguments(restore_id or _fresh_id(session, "restore"), checkpoint_id, **given)
+    arguments = RestoreArguments(restore_id or _fresh_id(session, "restoring as restore id"), checkpoint_id, **given)
     with session.out.progress(f"restore {arguments.restore_id}") as step:
         end = session.call(lambda client: follow.restore(client.restore_checkpoint(arguments), step))
     session.out.answer(restore_shape(end, arguments.restore_id), *restore_lines(end, arguments.restore_id))
@@ -165,8 +174,10 @@ def abort(session: Session, checkpoint_id: str, why: str) -> int:
     Example: gymckpt checkpoint abort step-120 --why "wrong weights"
     """
     ended = session.call(lambda client: client.abort_checkpoint(checkpoint_id, why))
-    session.out.answer(checkpoint_shape(ended), *checkpoint_lines(ended))
-    return Exit.OK if ended.stage is Stage.ABORTED else Exit.REFUSED
+    aborted = ended.stage is Stage.ABORTED
+    why_not = () if aborted else ("  not aborted: it was published first and stands; every gate is open",)
+    session.out.answer(checkpoint_shape(ended), *checkpoint_lines(ended), *why_not)
+    return Exit.OK if aborted else Exit.REFUSED
 
 
 @checkpoint.command()
@@ -180,6 +191,16 @@ def resume(session: Session, checkpoint_id: str) -> None:
     """
     resumed = session.call(lambda client: client.resume_checkpoint(checkpoint_id))
     session.out.answer(checkpoint_shape(resumed), *checkpoint_lines(resumed))
+
+
+async def _taken(
+    client: CoordinatorClient, arguments: CheckpointArguments, step: Step
+) -> tuple[CheckpointProgress, tuple[LostEpisode, ...]]:
+    """How the round ended, and which episodes it lost: progress only counts them."""
+    end = await follow.checkpoint(client.create_checkpoint(arguments), step)
+    if not end.checkpoint.lost:
+        return end, ()
+    return end, (await client.get_checkpoint(arguments.checkpoint_id, page_size=1)).lost
 
 
 async def _newest(client: CoordinatorClient, limit: int) -> list[Checkpoint]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 
 from gymckpt import errors
 from gymckpt.errors import GymckptError
@@ -65,13 +66,32 @@ _NEXT: tuple[tuple[type[GymckptError], str], ...] = (
     (errors.CheckpointNotFound, "`gymckpt checkpoint list` shows what there is"),
     (errors.StoreFull, "free space on the store's disk, then try again"),
     (errors.NotImplementedHere, "do not try again: this release does not have it"),
-    (errors.StoreUnavailable, "look at the log of `gymckpt serve`, then try again"),
+    (errors.StoreUnavailable, "see that `gymckpt serve` runs, and what it logged, then try again"),
     (errors.DeadlineExceeded, "nothing changed: try again"),
     (errors.DamagedBlob, "run `gymckpt store verify` and restore another checkpoint"),
     (errors.BlobNotFound, "run `gymckpt store verify` and restore another checkpoint"),
     (
         errors.TransportFailed,
         "see that `gymckpt serve` runs and that --coordinator (or GYMCKPT_COORDINATOR) names its address",
+    ),
+)
+
+# Where a class has several causes, a key of the details tells them apart; this table is asked first.
+_NEXT_BY_DETAIL: tuple[tuple[type[GymckptError], str, str], ...] = (
+    (
+        errors.TransportFailed,
+        "listen",
+        "find out what listens there, or choose another --listen; port 0 takes a free one",
+    ),
+    (
+        errors.StoreUnavailable,
+        "process",
+        "stop that process, or name another directory; a store that is served is verified without --store, through --coordinator",
+    ),
+    (
+        errors.StoreUnavailable,
+        "doing",
+        "see that the store's directory is one, and that the process may read and write it; then try again",
     ),
 )
 
@@ -83,4 +103,6 @@ def exit_code(error: GymckptError) -> Exit:
 
 def next_step(error: GymckptError) -> str:
     """What to do next; empty where the message says it all."""
-    return next((advice for kind, advice in _NEXT if isinstance(error, kind)), "")
+    by_detail = (advice for kind, key, advice in _NEXT_BY_DETAIL if isinstance(error, kind) and key in error.details)
+    by_class = (advice for kind, advice in _NEXT if isinstance(error, kind))
+    return next(itertools.chain(by_detail, by_class), "")

@@ -44,8 +44,16 @@ def seconds(_ctx: click.Context, param: click.Parameter, given: str) -> float:
 
 
 def episodes(_ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[Episode, ...]:
-    """Callback: episodes in their text form, comma-separated, or `@FILE` with one per line (`@-` is standard input)."""
-    return _each(Episode.parse, _words(given, param), param)
+    """Callback: episodes in their text form, comma-separated, or `@FILE` with one per line (`@-` is standard input).
+
+    What was given must name one: no episodes at all mean every episode, which an empty list hardly does.
+    """
+    words = _words(given, param)
+    if given and not words:
+        raise click.BadParameter(
+            f"{' '.join(map(repr, given))} names no episode; leave the option out to mean all of them", param=param
+        )
+    return _each(Episode.parse, words, param)
 
 
 def participants(_ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[ParticipantId, ...]:

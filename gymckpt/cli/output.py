@@ -11,14 +11,10 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from gymckpt.cli.exits import next_step
 from gymckpt.cli.shapes import error_shape
 from gymckpt.errors import GymckptError
-
-PIPE_WIDTH = 4000  # columns where nobody looks: rows are never folded there
 
 
 @dataclass(slots=True)
@@ -27,19 +23,22 @@ class Output:
 
     as_json: bool = False
 
-    def answer(self, shape: Mapping[str, Any], *human: str | Table) -> None:
+    def answer(self, shape: Mapping[str, Any], *human: str) -> None:
         """Prints the answer in the form that was asked for."""
         if self.as_json:
             print(json.dumps(shape), flush=True)
             return
-        console = _console(sys.stdout)
         for part in human:
-            console.print(part, markup=False, highlight=False, soft_wrap=isinstance(part, str))
+            print(part, flush=True)
 
     def note(self, text: str) -> None:
         """Says something beside the answer, to people only."""
         if not self.as_json:
             print(text, file=sys.stderr, flush=True)
+
+    def warn(self, text: str) -> None:
+        """Says that an answer is less than what was hoped for, with --json too: what it is about stands in the answer as well."""
+        print(f"warning: {text}", file=sys.stderr, flush=True)
 
     def fail(self, error: GymckptError) -> None:
         """Prints an error and what to do next."""
@@ -56,7 +55,7 @@ class Output:
     @contextlib.contextmanager
     def progress(self, text: str) -> Iterator[Step]:
         """A live line on standard error when that is a terminal; nothing otherwise."""
-        console = _console(sys.stderr)
+        console = Console(file=sys.stderr)
         if not console.is_terminal:
             yield Step(None)
             return
@@ -78,14 +77,15 @@ class Step:
             self.bar.update(self.bar.task_ids[0], description=text, completed=finished, total=total or None)
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Table:
-    """Rows under headings."""
-    made = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        made.add_row(*(Text(str(cell)) for cell in row))
-    return made
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> str:
+    """Rows under headings; without rows the words of `empty`."""
+    if not rows:
+        return empty
+    lines = [list(columns), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(columns))]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
 
 
-def _console(stream: Any) -> Console:
-    console = Console(file=stream)
-    return console if console.is_terminal else Console(file=stream, width=PIPE_WIDTH)
+def counted(count: int, noun: str) -> str:
+    """`1 blob`, `2 blobs`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"

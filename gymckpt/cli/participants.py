@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import click
 
-from gymckpt.cli.output import table
+from gymckpt.cli.output import counted, table
 from gymckpt.cli.session import Session, pass_session, shared_options
 from gymckpt.cli.shapes import member_report_shape, membership_shape
 from gymckpt.coordinator import MemberReport, Membership
+
+NOBODY = "no members: start the servers of the run with this coordinator's address"
 
 
 @click.command()
@@ -42,12 +44,13 @@ def show_members(session: Session, membership: Membership) -> None:
         for member in membership.members
         for entry in member.lost
     ]
-    session.out.answer(membership_shape(membership), f"epoch {membership.epoch}", table(columns, rows), *missing, *lost)
+    members = table(columns, rows, NOBODY)
+    session.out.answer(membership_shape(membership), f"epoch {membership.epoch}", members, *missing, *lost)
 
 
 def show_blockers(session: Session, answers: Sequence[MemberReport]) -> None:
     shape = {"members": [member_report_shape(answer) for answer in answers]}
-    session.out.answer(shape, *(line for answer in answers for line in lines_of(answer)))
+    session.out.answer(shape, *([line for answer in answers for line in lines_of(answer)] or [NOBODY]))
 
 
 def lines_of(answer: MemberReport) -> list[str]:
@@ -57,7 +60,7 @@ def lines_of(answer: MemberReport) -> list[str]:
         return [f"{name}: no answer: {answer.error}"]
     report = answer.report
     counts = ", ".join(f"{count} {thing}" for thing, count in sorted(report.counts.items()))
-    state = "ready" if report.ready else f"not ready, {report.blocker_count} blockers"
+    state = "ready" if report.ready else f"not ready, {counted(report.blocker_count, 'blocker')}"
     lines = [f"{name}: {state}" + (f" ({counts})" if counts else "")]
     lines += [f"  {b.type} {b.episode or '-'} {b.subject} for {b.age:.1f} s" for b in report.blockers]
     lines += [f"  restart {restart.episode}: {restart.why}" for restart in report.restarts]

@@ -19,6 +19,7 @@ from gymckpt.rpc.channel import check_address
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="gymckpt", message="%(prog)s %(version)s")
 @shared_options
 def gymckpt() -> None:
     """Coordinated checkpoints of in-flight RL rollouts over several server processes."""

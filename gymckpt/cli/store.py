@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from gymckpt.cli.exits import Exit
-from gymckpt.cli.output import Step
+from gymckpt.cli.output import Step, counted
 from gymckpt.cli.session import Session, pass_session, shared_options
 from gymckpt.cli.shapes import scrub_shape
 from gymckpt.store import Damage, LocalStore, ScrubProgress, StoreClient
@@ -24,6 +24,7 @@ def _existing(_ctx: click.Context, param: click.Parameter, directory: Path | Non
 
 
 @click.group()
+@shared_options
 def store() -> None:
     """Look after the artifact store."""
 
@@ -51,7 +52,7 @@ def verify(session: Session, directory: Path | None) -> int:
     verdict = (
         f"{len(damage)} damaged or missing: restore a checkpoint that is not named here" if damage else "no damage"
     )
-    summary = f"{end.blobs_checked} blobs, {end.bytes_checked} bytes checked: {verdict}"
+    summary = f"{counted(end.blobs_checked, 'blob')}, {counted(end.bytes_checked, 'byte')} checked: {verdict}"
     session.out.answer(scrub_shape(end, damage), *lines, summary)
     return Exit.DAMAGED if damage else Exit.OK
 

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gymckpt.cli.output import counted
 from gymckpt.cli.participants import lines_of
-from gymckpt.coordinator import Checkpoint, CheckpointPage, MemberReport, RestoreProgress, Stage
+from gymckpt.coordinator import (
+    Checkpoint,
+    CheckpointArguments,
+    CheckpointPage,
+    CheckpointProgress,
+    RestoreProgress,
+    ResumePolicy,
+    Stage,
+)
 from gymckpt.core.kinds import Fate
+from gymckpt.core.report import LostEpisode
 
 SHOWN = 20  # episodes named one by one; --json names all
+WARNED = 10  # lost episodes named in a warning
 
 
-def checkpoint_lines(checkpoint: Checkpoint, waiting_for: Sequence[MemberReport] = ()) -> list[str]:
+def checkpoint_lines(checkpoint: Checkpoint) -> list[str]:
     """What it is, what it holds and what it took."""
     lines = [
         f"checkpoint {checkpoint.checkpoint_id}: {checkpoint.stage.name} (epoch {checkpoint.epoch}, sequence {checkpoint.sequence})"
@@ -20,20 +31,36 @@ def checkpoint_lines(checkpoint: Checkpoint, waiting_for: Sequence[MemberReport]
         lines.append(f"  why: {checkpoint.why_aborted}")
     if checkpoint.stage in (Stage.UPLOADING, Stage.PUBLISHED):
         lines.append(
-            f"  {checkpoint.episodes} episodes can continue, {checkpoint.restarts} would restart, {checkpoint.lost} are lost"
+            f"  {counted(checkpoint.episodes, 'episode')} can continue, {checkpoint.restarts} would restart, "
+            f"{checkpoint.lost} {'is' if checkpoint.lost == 1 else 'are'} lost"
         )
-        lines.append(
-            f"  prepare {checkpoint.prepare_seconds:.3f} s, pause {checkpoint.pause_seconds:.3f} s, upload {checkpoint.upload_seconds:.3f} s, "
-            f"{checkpoint.blobs_sent} blobs and {checkpoint.bytes_sent} bytes sent"
-        )
-        if checkpoint.restarts or checkpoint.lost:
-            lines.append(f"  `gymckpt checkpoint show {checkpoint.checkpoint_id}` names them")
-    lines += [f"  {line}" for answer in waiting_for for line in lines_of(answer)]
+        if _measured(checkpoint):
+            lines.append(_cost(checkpoint))
+    return lines
+
+
+def created_lines(arguments: CheckpointArguments, end: CheckpointProgress) -> list[str]:
+    """How a round ended, what it waits for, and which gates it left closed for how long."""
+    checkpoint, name = end.checkpoint, arguments.checkpoint_id
+    lines = checkpoint_lines(checkpoint)
+    if checkpoint.restarts or checkpoint.lost:
+        lines.append(f"  `gymckpt checkpoint show {name}` names them")
+    lines += [f"  {line}" for answer in end.waiting_for for line in lines_of(answer)]
+    longest = f"at most {arguments.gate_lease:g} s"
     if checkpoint.stage is Stage.HELD:
         lines.append(
-            "  gates stay closed: run the same command again to go on waiting, or `gymckpt checkpoint abort` to open them"
+            f"  gates stay closed until `gymckpt checkpoint abort {name}`, {longest}; the same command again goes on waiting"
         )
+    elif arguments.resume is ResumePolicy.BY_CALLER and _measured(checkpoint) and not checkpoint.pause_seconds:
+        lines.append(f"  gates stay closed until `gymckpt checkpoint resume {name}`, {longest}")
     return lines
+
+
+def lost_in_words(lost: Sequence[LostEpisode]) -> str:
+    """One line with the first of them, each with its reason."""
+    named = "; ".join(f"{entry.episode}: {entry.why}" for entry in lost[:WARNED])
+    more = f"; and {len(lost) - WARNED} more" if len(lost) > WARNED else ""
+    return f"{counted(len(lost), 'episode')} lost, not in the checkpoint: {named}{more}"
 
 
 def page_lines(pages: Sequence[CheckpointPage]) -> list[str]:
@@ -66,6 +93,20 @@ def restore_lines(progress: RestoreProgress, restore_id: str) -> list[str]:
     for fate in (Fate.RESTARTED, Fate.LOST):
         lines += _listed("starts over as", [f"{t.source} -> {t.target}: {t.why}" for t in by_fate[fate]])
     return lines
+
+
+def _measured(checkpoint: Checkpoint) -> bool:
+    """Only the coordinator that took it knows what it took."""
+    return bool(checkpoint.prepare_seconds or checkpoint.upload_seconds)
+
+
+def _cost(checkpoint: Checkpoint) -> str:
+    # A gate is never closed for no time at all: without a pause, gates have not opened again.
+    pause = f"pause {checkpoint.pause_seconds:.3f} s" if checkpoint.pause_seconds else "pause not over"
+    return (
+        f"  prepare {checkpoint.prepare_seconds:.3f} s, {pause}, upload {checkpoint.upload_seconds:.3f} s, "
+        f"{counted(checkpoint.blobs_sent, 'blob')} and {counted(checkpoint.bytes_sent, 'byte')} sent"
+    )
 
 
 def _listed(word: str, entries: Sequence[str]) -> list[str]:

@@ -128,7 +128,7 @@ def not_ready(standings: Iterable[Standing], why: str) -> NotReady:
     count = sum(s.report.blocker_count for s in blocked if s.report)
     names = ", ".join(s.name for s in blocked)
     return NotReady(
-        f"{why}: {count} blockers at {names}, e.g. {'; '.join(lines[:3])}; wait or retire them, then take a new checkpoint",
+        f"{why}: {count} {'blocker' if count == 1 else 'blockers'} at {names}, e.g. {'; '.join(lines[:3])}; wait or retire them, then take a new checkpoint",
         details={"blockers": ",".join(lines), "count": str(count), "participants": names},
     )
 

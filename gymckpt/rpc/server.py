@@ -87,7 +87,10 @@ async def start_server(services: Sequence[Service], listen: str = "127.0.0.1:0")
     try:
         port = server.add_insecure_port(listen)
     except RuntimeError as taken:
-        raise TransportFailed(f"cannot listen on {listen}: {taken}; choose another address") from taken
+        raise TransportFailed(
+            f"cannot listen on {listen}: another process listens there, or it is no address that this one may bind; choose another",
+            details={"listen": listen},
+        ) from taken
     await server.start()
     address = listen if listen.startswith("unix:") else f"{listen.rpartition(':')[0]}:{port}"
     running = RpcServer(server, statuses, names, address)

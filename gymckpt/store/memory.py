@@ -74,7 +74,9 @@ class MemoryStore(Backend):
         if digest in self._blobs:
             return self._blobs[digest]
         if digest in self._quarantined:
-            raise DamagedBlob(f"blob {digest} is damaged at rest and quarantined; run scrub", details=details)
+            raise DamagedBlob(
+                f"blob {digest} is damaged at rest and quarantined; run `gymckpt store verify`", details=details
+            )
         raise BlobNotFound(f"there is no blob {digest}", details=details)
 
     async def list_blobs(self) -> AsyncIterator[list[Digest]]:

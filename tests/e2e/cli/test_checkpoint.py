@@ -39,7 +39,7 @@ def test_a_checkpoint_is_created_listed_and_shown_with_what_the_caller_gave(run:
 def test_every_answer_has_a_form_for_people(run: Run) -> None:
     run.count("r1", 5)
     created = run("checkpoint", "create", "step-1", "--label", "step=1")
-    assert created.stdout.startswith("checkpoint step-1: PUBLISHED (epoch 1, sequence 1)\n  1 episodes can continue")
+    assert created.stdout.startswith("checkpoint step-1: PUBLISHED (epoch 1, sequence 1)\n  1 episode can continue")
     assert "step-1" in run("checkpoint", "list").stdout.splitlines()[1]
     assert "  continues r1\n" in run("checkpoint", "show", "step-1").stdout
     assert "resources/counter" in run("participants").stdout
@@ -51,7 +51,7 @@ def test_every_answer_has_a_form_for_people(run: Run) -> None:
 
 
 def test_an_id_is_made_up_and_told_at_once_when_none_is_given(run: Run) -> None:
-    ids = {run("checkpoint", "create").stderr.removeprefix("checkpoint ").strip() for _ in range(2)}
+    ids = {run("checkpoint", "create").stderr.removeprefix("taking checkpoint ").strip() for _ in range(2)}
     listed = run("checkpoint", "list", "--json").json["checkpoints"]
     assert {c["checkpoint_id"] for c in listed} == ids
     assert len(ids) == 2
@@ -143,9 +143,13 @@ def test_abort_ends_a_held_checkpoint_and_its_id_stays_refused(run: Run, held: s
 
 def test_abort_of_a_published_checkpoint_leaves_it_and_says_so(run: Run) -> None:
     """X25."""
-    run("checkpoint", "create", "step-1")
+    run.count("r1", 5)
+    run("checkpoint", "create", "step-1", "--resume", "by-caller")
     aborted = run("checkpoint", "abort", "step-1", "--json")
     assert (aborted.code, aborted.json["stage"]) == (1, "PUBLISHED")
+    assert run.call("/add?by=1", "r1", timeout=10.0) == {"value": 6}
+    human = run("checkpoint", "abort", "step-1")
+    assert (human.code, "published first and stands; every gate is open" in human.stdout) == (1, True)
 
 
 def test_gates_stay_closed_until_the_caller_resumes(run: Run) -> None:

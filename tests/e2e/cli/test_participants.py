@@ -30,7 +30,7 @@ def test_blockers_name_the_work_its_episode_and_its_age(run: Run, held: str) -> 
     assert (blocker["type"], blocker["episode"], blocker["subject"]) == ("tool_call", held, "/hold s1")
     assert blocker["age_seconds"] > 0
     human = run("participants", "--blockers").stdout
-    assert "resources/counter: not ready, 1 blockers" in human
+    assert "resources/counter: not ready, 1 blocker " in human
     assert f"  tool_call {held} /hold s1 for " in human
 
 

@@ -81,10 +81,21 @@ def test_a_second_coordinator_on_the_same_directory_is_refused(processes: Proces
     second = gymckpt("serve", "--store", str(tmp_path), "--listen", "127.0.0.1:0", "--json")
     assert (second.code, second.stdout, second.error["reason"]) == (3, "", "STORE_UNAVAILABLE")
     assert str(tmp_path) in second.error["message"]
+    assert "stop that process, or name another directory" in second.error["next"]
+    verified = gymckpt("store", "verify", "--store", str(tmp_path), "--json")
+    assert (verified.code, verified.error["next"]) == (3, second.error["next"])
+
+
+def test_a_store_that_is_no_directory_is_refused_with_what_to_look_at(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    refused = gymckpt("serve", "--store", str(tmp_path / "file"), "--json")
+    assert (refused.code, "the store's directory" in refused.error["next"]) == (3, True)
 
 
 def test_a_port_that_is_taken_is_refused_by_name(processes: Processes) -> None:
     first = processes.serve()
     second = gymckpt("serve", "--store", "memory:", "--listen", first.address)
     assert second.code == 3
-    assert first.address in second.stderr
+    assert f"cannot listen on {first.address}: another process listens there" in second.stderr
+    assert "choose another --listen" in second.stderr
+    assert ("GRPC_VERBOSITY" in second.stderr, "Traceback" in second.stderr) == (False, False)

@@ -19,6 +19,8 @@ from tests.e2e.cli.processes import REPOSITORY, Run, gymckpt
         (("checkpoint", "create", "--prepare-timeout", "2h"), "prepare_timeout must be more than 0 and at most 3600"),
         (("checkpoint", "create", "latest"), "checkpoint_id must not be 'latest'"),
         (("checkpoint", "create", "a/b"), "got 'a/b'"),
+        (("checkpoint", "create", "--episodes", ""), "'' names no episode"),
+        (("checkpoint", "restore", "--episodes", ""), "'' names no episode"),
         (("checkpoint", "create", "--label", "x"), "key=value"),
         (("checkpoint", "create", "--on-not-ready", "wait"), "'wait' is not one of 'abort', 'hold'"),
         (("checkpoint", "restore", "step-1", "--episodes", "r 1"), "got 'r 1'"),

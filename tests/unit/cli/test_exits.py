@@ -54,6 +54,21 @@ def test_a_refusal_that_a_person_can_act_on_says_how(error: GymckptError) -> Non
     assert next_step(error)
 
 
+@pytest.mark.parametrize(
+    ("error", "step"),
+    [
+        (errors.TransportFailed("x"), "see that `gymckpt serve` runs and that --coordinator"),
+        (errors.TransportFailed("x", details={"listen": "127.0.0.1:1"}), "choose another --listen"),
+        (errors.StoreUnavailable("x", details={"address": "127.0.0.1:1"}), "see that `gymckpt serve` runs"),
+        (errors.StoreUnavailable("x", details={"directory": "/data", "process": "7"}), "stop that process, or name"),
+        (errors.StoreUnavailable("x", details={"doing": "opening the store at /data"}), "the store's directory"),
+    ],
+)
+def test_the_next_step_fits_the_cause_and_not_only_the_class(error: GymckptError, step: str) -> None:
+    assert step in next_step(error)
+    assert ("gymckpt serve" in next_step(error)) == ("gymckpt serve" in step)
+
+
 def test_the_table_in_the_readme_is_the_table_of_the_code() -> None:
     rows = re.findall(r"^\| (\d+) \| ([A-Z]+) \| (.+) \|$", README.read_text(), re.MULTILINE)
     assert rows == [(str(int(code)), code.name, MEANINGS[code]) for code in Exit]

@@ -40,10 +40,17 @@ def test_episodes_are_read_from_the_line_and_from_files(tmp_path: Path) -> None:
     )
 
 
+def test_episodes_that_are_not_given_mean_all_of_them() -> None:
+    assert options.episodes(CONTEXT, PARAM, ()) == ()
+
+
 @pytest.mark.parametrize(
     ("read", "given", "message"),
     [
         (options.episodes, ("r1,r 2",), "'r 2'"),
+        (options.episodes, ("",), "'' names no episode; leave the option out"),
+        (options.episodes, (" ,", ""), "' ,' '' names no episode"),
+        (options.episodes, ("@/dev/null",), "'@/dev/null' names no episode"),
         (options.episodes, ("@/nowhere/scope",), "cannot read '/nowhere/scope'"),
         (options.participants, ("planet/x",), "'planet/x'"),
         (options.labels, ("step",), "key=value, got 'step'"),

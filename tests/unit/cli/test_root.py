@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import click
@@ -48,6 +49,30 @@ def test_a_command_has_an_example_help_for_each_option_and_a_row_in_the_readme(n
     assert [option.opts for option in options if not option.help] == []
     assert {"--json", "--coordinator"} <= {opt for option in options for opt in option.opts}
     assert f"| `{name}` |" in README.read_text()
+
+
+@pytest.mark.parametrize("group", [(), ("checkpoint",), ("store",)])
+def test_the_help_of_a_group_tells_the_options_that_every_command_takes(
+    group: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*group, "--help"]) == 0
+    said = capsys.readouterr().out
+    assert ("--json" in said, "--coordinator HOST:PORT" in said) == (True, True)
+
+
+def test_help_says_what_is_meant_when_nothing_is_given() -> None:
+    for name in ("gymckpt checkpoint show", "gymckpt checkpoint restore"):
+        assert "`latest`, the newest published" in str(COMMANDS[name].help)
+    (episodes,) = (option for option in COMMANDS["gymckpt checkpoint create"].params if option.name == "episodes")
+    assert isinstance(episodes, click.Option)
+    assert str(episodes.help).startswith(
+        "Episodes to keep (default: all that can be captured); one that cannot be continued is named as lost."
+    )
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"gymckpt {version('gymckpt')}\n"
 
 
 def test_help_and_usage_errors_exit_as_documented(capsys: pytest.CaptureFixture[str]) -> None:
