@@ -167,6 +167,20 @@ def test_gates_stay_closed_until_the_caller_resumes(run: Run) -> None:
     assert run.call("/add?by=1", "r1") == {"value": 6}
 
 
+def test_a_listed_episode_that_nobody_can_continue_is_warned_of_by_name(run: Run) -> None:
+    run.count("r1", 5)
+    words = ("checkpoint", "create", "step-1", "--episodes", "r1,r7", "--resume", "by-caller")
+
+    human = run(*words)
+    program = run(*words, "--json")
+
+    assert human.code == 0
+    assert human.stderr.startswith("warning: 1 episode lost, not in the checkpoint: r7: ")
+    assert "gates stay closed until `gymckpt checkpoint resume step-1`, at most 60 s\n" in human.stdout
+    (lost,) = program.json["lost"]
+    assert (program.code, lost["episode"], lost["why"] in human.stderr) == (0, "r7", True)
+
+
 def test_resume_repeats_without_harm(run: Run) -> None:
     """C05."""
     run("checkpoint", "create", "step-1")
