@@ -12,12 +12,22 @@ from tests.nemo_gym.upstream import response_to, text_of
 
 NOT_STARTED = {
     "competitive_coding_challenges": (
-        "its lifespan loads test_metadata.jsonl, the tests of its competitions (27 GB), which NeMo Gym does not ship"
+        "its lifespan loads test_metadata.jsonl, the tests of its competitions (27 GB), which NeMo Gym does not ship",
+        "app.py",
+        "27 GB",
     ),
-    "ether0": "its module clones a repository from GitHub when it is imported, and needs rdkit, exmol and molbloom",
-    "instruction_following": "requires verifiable-instructions from a repository and a spaCy model from a release page",
+    "ether0": (
+        "its module clones a repository from GitHub when it is imported, and needs rdkit, exmol and molbloom",
+        "setup_ether0.py",
+        '"git", "clone"',
+    ),
+    "instruction_following": (
+        "requires verifiable-instructions from a repository and a spaCy model from a release page",
+        "requirements.txt",
+        "git+https://",
+    ),
 }
-"""Verifiers that are not started, and why."""
+"""Verifiers that are not started: why, and the shipped file and text that show it."""
 
 UNRECORDED = {
     "genrm_compare": "its recorded rows have no response and no reward; verified with made-up responses",
@@ -29,15 +39,19 @@ UNRECORDED = {
 }
 """Verifiers without a recorded verification, and why."""
 
+EXPLAINED = {
+    "math_with_judge": (1, "comparing two powers of thousands takes longer than math-verify's limit of 5 seconds here"),
+    "mcqa": (2, "the released verifier reads a box that begins with the letter; the one that was recorded did not"),
+}
+"""The one recorded rollout of a verifier whose reward may be another one, and why; the shipped server without a participant differs alike."""
+
 JUDGED_SO = {
-    "genrm_compare": '{"score_1": 4, "score_2": 2, "ranking": 2}',
+    "genrm_compare": '{"score_1": 5, "score_2": 2, "ranking": 1}',
     "jailbreak_detection": "[[SAFE]] [[YES]] [[HAS_EXPLANATION]]",
     "multichallenge": "[[YES]]",
 }
 """What a judge says of a made-up response."""
 
-SAID = ("responses_create_params", "response")
-"""What a rollout adds to its task before it is verified."""
 MEMBERS = 2  # of a cohort of genrm_compare
 
 
@@ -61,7 +75,7 @@ def recorded(data: Path, component: str) -> Recorded:
         return Recorded([made_up(component, *pair) for pair in _numbered(tasks, members)], None)
     known = {_prompt(task): task for task in tasks}
     rollouts = rows(data / component / "example_rollouts.jsonl")
-    bodies = [{**known[_prompt(rollout)], **{key: rollout[key] for key in SAID}} for rollout in rollouts]
+    bodies = [{**known[_prompt(rollout)], "response": rollout["response"]} for rollout in rollouts]
     return Recorded(bodies, [rollout["reward"] for rollout in rollouts])
 
 
