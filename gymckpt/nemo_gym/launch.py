@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +21,11 @@ SUFFIX = "_checkpointed"
 APP = '''"""{component} of NeMo Gym as a participant of gymckpt."""
 
 from nemo_gym.server_utils import is_nemo_gym_fastapi_entrypoint
-from {module} import {name}
 
 from gymckpt.nemo_gym import make_participant
+from gymckpt.nemo_gym.launch import server_class
 
-Server = make_participant({name})
+Server = make_participant(server_class("{module}:{name}"))
 
 if __name__ == "__main__":
     Server.run_webserver()
@@ -35,9 +37,12 @@ _LAUNCH = re.compile(r"^\s+(\w+)\.run_webserver\(\)", re.MULTILINE)
 
 
 def server_class(path: str) -> Any:
-    """The class that `module:Class` names. Raises InvalidField."""
+    """The class that `module:Class` names; as for `python app.py`, what lies beside the module can be imported by it. Raises InvalidField."""
     module, _, name = path.partition(":")
     try:
+        spec = importlib.util.find_spec(module)
+        if spec is not None and spec.origin is not None and str(Path(spec.origin).parent) not in sys.path:
+            sys.path.insert(0, str(Path(spec.origin).parent))
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidField(f"no server class {path!r} (module:Class): {error}", field="server") from error

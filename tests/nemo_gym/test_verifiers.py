@@ -101,8 +101,6 @@ def start(gym: Gym, component: str) -> None:
     if VERIFIER in gym.running:
         gym.kill(VERIFIER)
     gym.add(VERIFIER, "resources_servers", component, **settings)
-    # Its own folder is importable, as it is for `python app.py`.
-    gym.environment["PYTHONPATH"] = os.pathsep.join([os.getcwd(), str(folder)])
     gym.start(VERIFIER, f"resources_servers.{component}.app:{VERIFIERS[component]}")
     gym.members(2)
 
