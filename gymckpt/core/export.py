@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from gymckpt.core.ids import Fence
 from gymckpt.core.kinds import ExportState
+from gymckpt.core.lease import Lease
 from gymckpt.errors import Conflict, InvalidPhase, StaleCheckpoint
 
 C = TypeVar("C")
@@ -34,8 +35,7 @@ class Export(Generic[C]):
         self.fence: Fence | None = None
         self.content: C | None = None
         self.ended = 0  # highest sequence whose export has ended
-        self._lease = 0.0
-        self._lease_end: float | None = None
+        self.lease = Lease()
 
     def check_free(self, fence: Fence, now: float) -> None:
         """Raises Conflict while another round's export is held, StaleCheckpoint when this round's has ended."""
@@ -63,8 +63,8 @@ class Export(Generic[C]):
         if (self.state, "take") not in MOVES:
             raise InvalidPhase(f"{fence.checkpoint_id!r} has its export already; it is taken once")
         self.state = MOVES[self.state, "take"]
-        self.fence, self.content, self._lease = fence, content, lease
-        self.renew(now)
+        self.fence, self.content = fence, content
+        self.lease.start(lease, now)
 
     def of(self, fence: Fence) -> C:
         """This round's cut. Raises StaleCheckpoint when it has ended, InvalidPhase when there is none."""
@@ -91,14 +91,6 @@ class Export(Generic[C]):
         if not fence.same_round(self.fence):
             return False
         self.state = MOVES[self.state, "end"]
-        self.fence, self.content, self._lease_end = None, None, None
+        self.fence, self.content = None, None
+        self.lease.stop()
         return True
-
-    def renew(self, now: float, lease: float = 0.0) -> None:
-        """Restarts the lease; `lease` 0 keeps its length."""
-        if self.fence is not None:
-            self._lease = lease or self._lease
-            self._lease_end = now + self._lease
-
-    def expired(self, now: float) -> bool:
-        return self._lease_end is not None and now >= self._lease_end

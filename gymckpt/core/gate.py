@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from gymckpt.core.ids import Fence
 from gymckpt.core.kinds import GateState
+from gymckpt.core.lease import Lease
 from gymckpt.errors import Conflict, CutVoid, InvalidPhase, StaleCheckpoint, StaleEpoch
 
 # What each move makes of each state; a missing entry is an illegal move.
@@ -49,8 +50,7 @@ class Gate:
         self.closing = 0  # counts closings; names the present one
         self.ended = 0  # highest sequence whose closing has ended
         self.let_in = 0  # work let in since the gate settled; any makes the cut void
-        self._lease = 0.0
-        self._lease_end: float | None = None
+        self.lease = Lease()
 
     def start(self) -> None:
         """First opening of a process that is ready to serve."""
@@ -65,8 +65,7 @@ class Gate:
             self.let_in = 0
         self.state = MOVES[self.state, "close"]
         self.fence = fence
-        self._lease = lease
-        self.renew(now)
+        self.lease.start(lease, now)
 
     def _check_free(self, fence: Fence, now: float) -> None:
         if fence.sequence <= self.ended:
@@ -82,7 +81,7 @@ class Gate:
             raise Conflict(
                 f"checkpoint {self.fence.checkpoint_id!r} holds the gate; {fence.checkpoint_id!r} must wait until it ends",
                 details={"holder": self.fence.checkpoint_id, "checkpoint_id": fence.checkpoint_id},
-                retry_after=self.remaining(now),
+                retry_after=self.lease.remaining(now),
             )
         if self.state is not GateState.OPEN:
             raise InvalidPhase("this process is still starting: its gate was never open; wait until it is a member")
@@ -120,18 +119,5 @@ class Gate:
             return False
         self.state = MOVES[self.state, "open"]
         self.fence = None
-        self._lease_end = None
+        self.lease.stop()
         return True
-
-    def renew(self, now: float, lease: float = 0.0) -> None:
-        """Restarts the lease; `lease` 0 keeps its length."""
-        if self.fence is not None:
-            self._lease = lease or self._lease
-            self._lease_end = now + self._lease
-
-    def remaining(self, now: float) -> float:
-        """Seconds until the lease ends; 0 without one."""
-        return max(0.0, self._lease_end - now) if self._lease_end is not None else 0.0
-
-    def expired(self, now: float) -> bool:
-        return self._lease_end is not None and now >= self._lease_end

@@ -242,12 +242,12 @@ class Participant(Hooks, OnLoop):
         """Ends the leases that are over."""
         now = self.clock()
         self.restoring.tick(now)
-        if self.export.fence is not None and self.export.expired(now):
+        if self.export.fence is not None and self.export.lease.expired(now):
             log.warning(
                 "export lease of %s ended at %s: the export is dropped", self.export.fence.checkpoint_id, self.id
             )
             self.checkpointing.drop_export(self.export.fence)
-        if self.gate.fence is not None and self.gate.expired(now):
+        if self.gate.fence is not None and self.gate.lease.expired(now):
             log.warning("gate lease of %s ended at %s: the gate opens", self.gate.fence.checkpoint_id, self.id)
             self.checkpointing.open_gate(self.gate.fence)
 

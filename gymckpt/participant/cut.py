@@ -127,7 +127,7 @@ class Checkpointing:
             raise CutVoid(f"{p.id} is no longer ready, {p.blocking()} blockers: {first}")
         cut = take_cut(p, fence, snapshot)
         p.export.take(fence, cut, snapshot.export_lease, p.clock())
-        p.gate.renew(p.clock())
+        p.gate.lease.renew(p.clock())
         return cut.taken
 
     async def resume(self, fence: Fence, resume: Resume) -> Resumed:
@@ -136,7 +136,7 @@ class Checkpointing:
     async def upload(self, fence: Fence, upload: Upload) -> Uploaded:
         p = self._p
         cut = p.export.of(fence)
-        p.export.renew(p.clock())
+        p.export.lease.renew(p.clock())
         if cut.upload is None or (cut.upload.done() and (cut.upload.cancelled() or cut.upload.exception() is not None)):
             cut.upload = p.spawn(store_cut(p, cut), f"upload of {cut.checkpoint_id}")
         await asyncio.wait({cut.upload})
@@ -165,9 +165,9 @@ class Checkpointing:
         if not (restoring or fence.same_round(p.gate.fence) or fence.same_round(p.export.fence)):
             raise InvalidPhase(f"{p.id} holds nothing of {fence.checkpoint_id!r}; its lease cannot be renewed")
         if fence.same_round(p.gate.fence):
-            p.gate.renew(now, renew.gate_lease)
+            p.gate.lease.renew(now, renew.gate_lease)
         if fence.same_round(p.export.fence):
-            p.export.renew(now, renew.export_lease)
+            p.export.lease.renew(now, renew.export_lease)
         return Renewed()
 
     def open_gate(self, fence: Fence) -> bool:

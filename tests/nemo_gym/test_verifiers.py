@@ -21,6 +21,7 @@ from gymckpt.nemo_gym.adapters import declared
 from gymckpt.nemo_gym.adapters.verifiers import VERIFIERS
 from tests.nemo_gym.calls import Client
 from tests.nemo_gym.gym import MODEL, Gym
+from tests.nemo_gym.result import note
 from tests.nemo_gym.verifiers_recorded import (
     EXPLAINED,
     MEMBERS,
@@ -32,7 +33,6 @@ from tests.nemo_gym.verifiers_recorded import (
     rows,
 )
 
-RESULT = Path("build/nemo_gym.json")
 CONFIGURATIONS = {
     "equivalence_rule": "lc",
     "format_verification": "freeform_formatting",
@@ -122,14 +122,6 @@ def verify(client: Client, body: dict[str, Any]) -> float:
     return reward
 
 
-def write(component: str, **found: Any) -> None:
-    """Puts a verifier's line into the result, beside whatever is there."""
-    result = json.loads(RESULT.read_text()) if RESULT.exists() else {}
-    result.setdefault("verifiers", {})[component] = found
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(f"{json.dumps(result, indent=1, sort_keys=True)}\n")
-
-
 @pytest.mark.parametrize("component", VERIFIERS)
 def test_a_shipped_verifier_is_declared_stateless_and_its_verification_repeatable(component: str) -> None:
     """D01: the class that the shipped app runs, of which there is no other one."""
@@ -143,7 +135,7 @@ def test_a_shipped_verifier_is_declared_stateless_and_its_verification_repeatabl
 def test_a_verifier_that_is_not_started_needs_what_no_package_index_has(component: str) -> None:
     why, file, shown = NOT_STARTED[component]
     assert shown in Path(PARENT_DIR, "resources_servers", component, file).read_text(encoding="utf-8")
-    write(component, started=False, rollouts=0, rewards_equal=None, reason=why)
+    note("verifiers", component, started=False, rollouts=0, rewards_equal=None, reason=why)
 
 
 @pytest.mark.parametrize("component", [name for name in VERIFIERS if name not in NOT_STARTED])
@@ -167,7 +159,7 @@ def test_recorded_rollouts_get_their_rewards_before_and_during_a_checkpoint(
     place, why = EXPLAINED.get(component, (None, ""))
     rollouts, rewards_equal = (0, None) if known.rewards is None else (len(known.bodies), not different)
     reason = UNRECORDED.get(component, f"rollout {place}: {why}" if different else "")
-    write(component, started=True, rollouts=rollouts, rewards_equal=rewards_equal, reason=reason)
+    note("verifiers", component, started=True, rollouts=rollouts, rewards_equal=rewards_equal, reason=reason)
     assert different in ([], [place]), seen
 
 

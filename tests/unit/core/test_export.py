@@ -87,11 +87,11 @@ def test_the_cut_that_is_held_is_the_one_that_was_taken() -> None:
 
 def test_its_lease_ends_unless_something_is_heard_of_its_round() -> None:
     export = frozen()
-    assert not export.expired(NOW + LEASE - 0.1)
-    assert export.expired(NOW + LEASE)
-    export.renew(NOW + LEASE)
-    assert not export.expired(NOW + LEASE)
-    export.renew(NOW + LEASE, 100.0)
-    assert not export.expired(NOW + LEASE + 99)
+    assert not export.lease.expired(NOW + LEASE - 0.1)
+    assert export.lease.expired(NOW + LEASE)
+    export.lease.renew(NOW + LEASE)
+    assert not export.lease.expired(NOW + LEASE)
+    export.lease.renew(NOW + LEASE, 100.0)
+    assert not export.lease.expired(NOW + LEASE + 99)
     export.end(FIVE)
-    assert not export.expired(NOW + 1e9)
+    assert not export.lease.expired(NOW + 1e9)

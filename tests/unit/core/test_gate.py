@@ -45,7 +45,7 @@ def ended() -> Gate:
 
 
 def of(gate: Gate) -> tuple[object, ...]:
-    return (gate.state, gate.fence, gate.closing, gate.ended, gate.let_in, gate.remaining(NOW))
+    return (gate.state, gate.fence, gate.closing, gate.ended, gate.let_in, gate.lease.remaining(NOW))
 
 
 MOVES: list[tuple[str, Callable[[], Gate], Callable[[Gate], object], GateState | type[GymckptError]]] = [
@@ -134,17 +134,17 @@ def test_work_let_in_after_settling_voids_the_cut_and_work_let_in_before_does_no
 def test_every_word_of_its_round_restarts_the_lease_and_opening_ends_it() -> None:
     """C19, C20"""
     gate = closing()
-    assert not gate.expired(NOW + LEASE - 0.1)
-    assert gate.expired(NOW + LEASE)
-    gate.renew(NOW + 5)
-    assert gate.remaining(NOW + 5) == LEASE
-    gate.renew(NOW + 5, 30.0)
-    gate.renew(NOW + 6)
-    assert gate.remaining(NOW + 6) == 30.0
+    assert not gate.lease.expired(NOW + LEASE - 0.1)
+    assert gate.lease.expired(NOW + LEASE)
+    gate.lease.renew(NOW + 5)
+    assert gate.lease.remaining(NOW + 5) == LEASE
+    gate.lease.renew(NOW + 5, 30.0)
+    gate.lease.renew(NOW + 6)
+    assert gate.lease.remaining(NOW + 6) == 30.0
     gate.open(FIVE)
-    assert not gate.expired(NOW + 1e9)
-    gate.renew(NOW)
-    assert not gate.expired(NOW + 1e9)
+    assert not gate.lease.expired(NOW + 1e9)
+    gate.lease.renew(NOW)
+    assert not gate.lease.expired(NOW + 1e9)
 
 
 def test_a_conflict_names_the_holder_and_says_when_to_come_back() -> None:
