@@ -71,6 +71,7 @@ class Demo:
             try:
                 checkpoints = await self._checkpoints_on_the_way(life)
                 await starting
+                await self._all_begun(life)
                 last, cut = await self._cut_in_mid_turn(life)
             finally:
                 starting.cancel()
@@ -85,6 +86,14 @@ class Demo:
         for rollout in self.rollouts:
             life.players.start(rollout)
             await asyncio.sleep(STAGGER_SECONDS)
+
+    async def _all_begun(self, life: Life) -> None:
+        """A start that met a closed gate was told to come again: it is in flight only once the environment has let it in."""
+        wanted = {rollout.rollout_id for rollout in self.rollouts}
+        await life.until(
+            lambda: wanted == {line["rollout"] for line in life.log() if line["what"] == "run"},
+            "the start of all rollouts",
+        )
 
     async def _checkpoints_on_the_way(self, life: CoordinatedLife) -> list[Checkpoint]:
         taken = []
