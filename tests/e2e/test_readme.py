@@ -53,14 +53,14 @@ def test_the_grpcurl_examples_run_as_printed(tmp_path: Path) -> None:
     for printed, free in zip(("7070", "8001", "8002"), free_ports(3), strict=True):
         start = start.replace(printed, str(free))
     find = """
-until gymckpt --json participants > members.json && grep -q resources/counter members.json; do sleep 0.2; done
-read -r ADDRESS EPOCH BOOT_ID < <(python - <<'PY'
-import json
-told = json.load(open("members.json"))
-[member] = [member for member in told["members"] if member["participant"] == "resources/counter"]
-print(member["address"], told["epoch"], member["boot_id"])
-PY
-)
+counter() { python -c '
+import json, sys
+told = json.load(sys.stdin)
+for member in told["members"]:
+    if member["participant"] == "resources/counter":
+        print(member["address"], told["epoch"], member["boot_id"])
+'; }
+until read -r ADDRESS EPOCH BOOT_ID < <(gymckpt --json participants | counter); do sleep 0.2; done
 """
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     script = f"set -e\ntrap 'kill $(jobs -p)' EXIT\n{start}{find}{block('grpcurl')}"
