@@ -24,13 +24,15 @@ class Gate:
         if scope["type"] != "http" or not self._participant.enabled:
             await self._admission(scope, receive, send)
             return
+        seed = b""
         if self._identity.is_seed(scope):
             body = Body(receive)
             await body.read()
             if body.gone:
                 return
+            seed = b"".join(body.chunks) if body.complete else b""
             try:
-                scope[SEEDED] = body_episode(b"".join(body.chunks)) if body.complete else None
+                scope[SEEDED] = body_episode(seed)
             except InvalidField as error:
                 await refuse(error, send)
                 return
@@ -38,14 +40,16 @@ class Gate:
 
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._mark(scope, message)
+                self._mark(scope, message, seed)
             await send(message)
 
         await self._admission(scope, receive, marked)
 
-    def _mark(self, scope: Scope, answer: Message) -> None:
-        """The client learns the revision after its call, and brings it back with the next one."""
+    def _mark(self, scope: Scope, answer: Message, seed: bytes) -> None:
+        """The client learns the revision after its call, and brings it back with the next one; a call without a session, or a failed seed, has none."""
         revision = next((int(value) for name, value in answer.get("headers", ()) if name == _REVISION), 0)
         session = self._participant.sessions.get((scope.get("session") or {}).get("session_id", ""))
         if session is not None and revision:
             mark(scope, session.episode, revision)
+            if seed:
+                self._participant.seeded(session.key, seed)

@@ -47,6 +47,13 @@ class GymResources(ResourcesParticipant):
         """A session whose client is ahead of it belongs in no checkpoint."""
         return super().exportable(session) and session.episode not in self.lost
 
+    def reusable(self, session: Session) -> bool:
+        return not self._adapter.carries_server
+
+    def seeded(self, key: str, body: bytes) -> None:
+        """A seed with this body has succeeded in the session."""
+        self._adapter.seeded(key, body)
+
     def classify(self, call: Call) -> Entry:
         if call.session in self._ended and not self.is_seed(call):
             return Entry.EXEMPT

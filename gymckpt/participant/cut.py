@@ -223,7 +223,11 @@ def _freeze(p: Participant, session: Session, base: str) -> FrozenSession:
     boundary, touches = p.describe(session)
     exported = session.exported
     unchanged = (
-        exported is not None and base != "" and exported.checkpoint_id == base and exported.revision == session.revision
+        exported is not None
+        and base != ""
+        and exported.checkpoint_id == base
+        and exported.revision == session.revision
+        and p.reusable(session)
     )
     state = p.state if p.capture is Capture.EXPORTED else None
     return FrozenSession(

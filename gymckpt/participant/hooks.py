@@ -39,6 +39,10 @@ class Hooks(abc.ABC):
         """Whether the session belongs in a cut taken now."""
         return not session.pending
 
+    def reusable(self, session: Session) -> bool:
+        """Whether the state of a session whose revision has not changed is the one that was published."""
+        return True
+
     def describe(self, session: Session) -> tuple[str, tuple[Touch, ...]]:
         """Boundary ("" where none was declared) and touches of the session, at the cut."""
         return "", ()

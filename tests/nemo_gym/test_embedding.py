@@ -100,7 +100,7 @@ async def test_a_typed_seed_names_its_episode_and_one_that_names_none_is_a_rollo
 ) -> None:
     """R01."""
     app = build(SimpleWeatherResourcesServer, "weather", on)
-    assert app.state.gymckpt.capture is Capture.RESTART_ONLY
+    assert app.state.gymckpt.capture is Capture.EXPORTED
     async with serving(app) as client:
         assert (await client.post("/seed_session", json=TYPED)).status_code == 200
         client.cookies.clear()

@@ -26,6 +26,8 @@ class Adapter(SessionState[F, T]):
     capture: ClassVar[Capture] = Capture.EXPORTED
     verify: ClassVar[Literal["wait", "replay"]] = "wait"
     read_only_routes: ClassVar[tuple[str, ...]] = ()
+    carries_server: ClassVar[bool] = False
+    """Whether each session carries state of the whole server: it changes without calls of the session, so every checkpoint freezes it anew."""
 
     def __init__(self, server: Any) -> None:
         self.server = server
@@ -33,6 +35,9 @@ class Adapter(SessionState[F, T]):
     def holds(self, session: str) -> bool:
         """Whether the server still has state of this session: one that it dropped by itself has ended."""
         return True
+
+    def seeded(self, session: str, body: bytes) -> None:
+        """A seed with this body (JSON, as the client sent it) has succeeded in the session."""
 
 
 class NoState(Adapter[None, None]):

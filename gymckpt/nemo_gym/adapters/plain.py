@@ -14,14 +14,6 @@ class SessionStateManagement(MappingAdapter):
     read_only_routes = ("/get_counter_value",)
 
 
-@declare("resources_servers.example_multi_turn_gymnasium.app:ExampleMultiTurnEnv")
-class MultiTurnGymnasium(MappingAdapter):
-    """The number of turns played."""
-
-    attribute = "session_turns"
-    schema = "nemo_gym/example_multi_turn_gymnasium/1"
-
-
 @declare("resources_servers.indirect_prompt_injection.app:IPIResourcesServer")
 class IndirectPromptInjection(MappingAdapter):
     """The environment that the task's row describes, as the tools left it."""

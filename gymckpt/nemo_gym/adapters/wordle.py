@@ -1,31 +1,12 @@
-"""Shipped Gymnasium-style servers whose sessions hold Python objects: a random generator, a dataclass."""
+"""`wordle`: a dataclass per session."""
 
 from __future__ import annotations
 
 import dataclasses
-import random
 from collections.abc import Callable
 from typing import Any
 
 from gymckpt.nemo_gym.adapters.base import MappingAdapter, declare
-
-
-@declare("resources_servers.blackjack.app:BlackjackEnv")
-class Blackjack(MappingAdapter):
-    """Both hands, and the generator that deals: an unseeded one, so it is part of the state."""
-
-    attribute = "session_state"
-    schema = "nemo_gym/blackjack/1"
-
-    def to_plain(self, value: Any) -> Any:
-        version, words, gauss = value["rng"].getstate()
-        return {**value, "rng": [version, list(words), gauss]}
-
-    def from_plain(self, value: Any) -> Any:
-        version, words, gauss = value["rng"]
-        generator = random.Random()
-        generator.setstate((version, tuple(words), gauss))
-        return {**value, "rng": generator}
 
 
 @declare("resources_servers.wordle.app:WordleResourcesServer")
