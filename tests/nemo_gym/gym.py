@@ -77,6 +77,11 @@ class Gym:
         self._spawn(name, [sys.executable, *words])
         self.healthy(name)
 
+    def start_wrapped(self, name: str, directory: Path) -> None:
+        """What `wrap` made."""
+        self._spawn(name, [sys.executable, str(directory / "app.py")])
+        self.healthy(name)
+
     def start_script(self, name: str, script: str, *words: str) -> None:
         """A Python file of this folder that takes `--port`."""
         self.ports.setdefault(name, free_port())
