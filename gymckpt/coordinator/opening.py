@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gymckpt.coordinator.catalog import resolve
@@ -12,9 +13,9 @@ from gymckpt.coordinator.members.link import Lost, Refusal
 from gymckpt.coordinator.members.registry import Member
 from gymckpt.coordinator.takeover import tell_decided
 from gymckpt.core.arguments import CheckpointArguments, RestoreArguments
-from gymckpt.core.decisions import restore_targets
+from gymckpt.core.decisions import gone_with, resident_entries, restore_targets
 from gymckpt.core.kinds import GateState
-from gymckpt.core.manifest import CheckpointManifest, Intent, RestoreIntent
+from gymckpt.core.manifest import CheckpointManifest, Intent, ParticipantManifest, RestoreIntent
 from gymckpt.errors import (
     ArgumentConflict,
     BlobNotFound,
@@ -123,8 +124,9 @@ async def open_restore(context: Context, arguments: RestoreArguments) -> tuple[R
     try:
         manifest = await _read(context, checkpoint_id)
         _check_here(manifest, members)
-        targets = restore_targets(arguments.episodes, manifest, records.attempts)
         infos = tuple(member.info for member in members)
+        residents = await _read_residents(context, manifest)
+        targets = restore_targets(arguments.episodes, manifest, records.attempts, gone_with(residents, infos))
         intent = RestoreIntent(
             records.epoch, records.next_sequence(), checkpoint_id, digest, targets, infos, arguments.digest
         )
@@ -148,8 +150,22 @@ def _answer_was_lost(stored: Intent | RestoreIntent, intent: Intent | RestoreInt
 
 async def _read(context: Context, checkpoint_id: str) -> CheckpointManifest:
     """The manifest, read after the pin: what is there now stays."""
-    try:
+    with _naming(checkpoint_id):
         return await context.records.checkpoint_manifest(context.records.published(checkpoint_id))
+
+
+async def _read_residents(context: Context, manifest: CheckpointManifest) -> list[ParticipantManifest]:
+    """What each process that keeps its episodes to itself held at the cut."""
+    with _naming(manifest.checkpoint_id):
+        entries = resident_entries(manifest.participants)
+        return await context.records.participant_manifests([entry.manifest for entry in entries]) if entries else []
+
+
+@contextlib.contextmanager
+def _naming(checkpoint_id: str) -> Iterator[None]:
+    """Raises the same error, naming the checkpoint."""
+    try:
+        yield
     except (BlobNotFound, DamagedBlob) as error:
         raise type(error)(
             f"the manifest of checkpoint {checkpoint_id!r} cannot be read: {error.message}; restore another",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gymckpt.coordinator.context import Context, accident, send, send_all, troubles
 from gymckpt.coordinator.members.link import Link, Lost, Outcome, Refusal
@@ -14,7 +14,7 @@ from gymckpt.coordinator.values import RestoreProgress, RestoreStage
 from gymckpt.core.arguments import OnUnloadable, RestoreArguments
 from gymckpt.core.decisions import floor_pages, outcome, restore_floors, retired_floors, unloadable_targets
 from gymckpt.core.ids import Episode, Fence
-from gymckpt.core.kinds import Fate
+from gymckpt.core.kinds import Capture, Fate
 from gymckpt.core.manifest import Decision, RestoreIntent, RestoreTarget
 from gymckpt.core.transitions import Activate, Confirm, Discard, Install, Installed, InstallTarget, Transition
 from gymckpt.errors import (
@@ -103,9 +103,14 @@ class RestoreTask:
         self._tell(RestoreStage.RESTORED, len(self._links), outcome(self.intent, decision))
 
     async def _free(self) -> None:
-        """Whatever the survivors hold of older attempts is stopped and dropped."""
-        older = tuple(Episode(t.source.rollout_id, t.attempt - 1) for t in self.intent.targets)
-        await retire_for_certain(self._context, self._links, self._fence, tuple(sorted(set(older))))
+        """Whatever the survivors hold of older attempts is stopped and dropped, but for what residents go on with. They are told first: a server that was told
+        before its caller would refuse calls of it."""
+        residents = [link for link in self._links if link.info.capture is Capture.RESIDENT]
+        others = [link for link in self._links if link.info.capture is not Capture.RESIDENT]
+        on = {target.source.rollout_id for target in self.intent.targets if target.fate is Fate.RESTORED}
+        over = [target for target in self.intent.targets if target.source.rollout_id not in on]
+        await retire_for_certain(self._context, residents, self._fence, _before(over))
+        await retire_for_certain(self._context, others, self._fence, _before(self.intent.targets))
         self._check_none_gone()
 
     async def _install(self) -> tuple[RestoreTarget, ...]:
@@ -126,9 +131,11 @@ class RestoreTask:
             for task in (keeping, *installs):
                 task.cancel()
         unloadable: dict[Episode, str] = {}
+        ended: dict[Episode, str] = {}
         for link, answer in zip(self._links, answers, strict=True):
-            unloadable.update({entry.episode: f"{link.info.id}: {entry.why}" for entry in answer.unloadable})
-        return await self._without(unloadable)
+            named = ended if link.info.capture is Capture.RESIDENT else unloadable
+            named.update({entry.episode: f"{link.info.id}: {entry.why}" for entry in answer.unloadable})
+        return await self._without(unloadable, ended)
 
     async def _install_at(self, link: Link, install: Install, holding: list[Link]) -> Installed:
         deadline = self._context.now() + self._context.settings.install_timeout
@@ -146,17 +153,20 @@ class RestoreTask:
             await asyncio.sleep(self._context.settings.restore_lease / 3)
             await send_all(list(holding), self._fence, Confirm(), self._context.now() + self._context.settings.patience)
 
-    async def _without(self, unloadable: Mapping[Episode, str]) -> tuple[RestoreTarget, ...]:
-        restarted = unloadable_targets(self.intent, unloadable)
-        if not restarted:
-            return ()
-        if self.arguments.on_unloadable is OnUnloadable.FAIL:
-            said = "; ".join(f"{target.source}: {target.why}" for target in restarted[:20])
+    async def _without(
+        self, unloadable: Mapping[Episode, str], ended: Mapping[Episode, str]
+    ) -> tuple[RestoreTarget, ...]:
+        """What has `ended` at a resident since the cut is no fault of the checkpoint: it starts over, whatever the caller wants done with the unloadable."""
+        refused = unloadable_targets(self.intent, unloadable)
+        if refused and self.arguments.on_unloadable is OnUnloadable.FAIL:
+            said = "; ".join(f"{target.source}: {target.why}" for target in refused[:20])
             raise UnloadableState(
-                f"{len(restarted)} episodes cannot be loaded: {said}; restore with RESTART, or with the right server",
-                details={"episodes": ",".join(str(target.source) for target in restarted)},
+                f"{len(refused)} episodes cannot be loaded: {said}; restore with RESTART, or with the right server",
+                details={"episodes": ",".join(str(target.source) for target in refused)},
             )
-        await self._everyone(Discard(tuple(target.target for target in restarted)))
+        restarted = unloadable_targets(self.intent, {**ended, **unloadable})
+        if restarted:
+            await self._everyone(Discard(tuple(target.target for target in restarted)))
         return restarted
 
     async def _everyone(self, transition: Transition) -> None:
@@ -240,6 +250,11 @@ class RestoreTask:
             RestoreProgress(stage, self.intent.checkpoint_id, finished, len(self._links), targets),
             ended=stage is RestoreStage.RESTORED,
         )
+
+
+def _before(targets: Iterable[RestoreTarget]) -> tuple[Episode, ...]:
+    """The attempts that the targets replace."""
+    return tuple(sorted({Episode(target.source.rollout_id, target.attempt - 1) for target in targets}))
 
 
 async def activate(context: Context, links: Sequence[Link], fence: Fence, count: Callable[[int], None]) -> None:

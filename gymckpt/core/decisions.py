@@ -8,13 +8,14 @@ from itertools import pairwise
 
 from gymckpt.core.arguments import CheckpointArguments
 from gymckpt.core.ids import MAX_ATTEMPT, Episode
-from gymckpt.core.kinds import Fate
+from gymckpt.core.kinds import Capture, Fate
 from gymckpt.core.manifest import (
     CheckpointManifest,
     Decision,
     Floor,
     Intent,
     ParticipantEntry,
+    ParticipantInfo,
     ParticipantManifest,
     RestoreIntent,
     RestoreTarget,
@@ -40,7 +41,8 @@ class Cut:
 
 def assemble(cut: Cut, manifests: Sequence[ParticipantManifest]) -> CheckpointManifest:
     """The checkpoint of a cut. Raises MemberMissing when a boundary names a server that is not a member."""
-    continuable, lost, unknown = join(manifests, cut.failed)
+    residents = {entry.participant.id for entry in resident_entries(cut.entries)}
+    continuable, lost, unknown = join(manifests, cut.failed, residents)
     if unknown:
         names = [str(participant) for participant in unknown]
         raise MemberMissing(
@@ -107,13 +109,34 @@ class Attempts:
         self._highest[rollout_id] = max(attempt, self._highest.get(rollout_id, -1))
 
 
+def resident_entries(entries: Iterable[ParticipantEntry]) -> list[ParticipantEntry]:
+    """Processes that keep their episodes to themselves."""
+    return [entry for entry in entries if entry.participant.capture is Capture.RESIDENT]
+
+
+def gone_with(residents: Iterable[ParticipantManifest], members: Iterable[ParticipantInfo]) -> dict[Episode, str]:
+    """Episodes that one of the `residents` held and whose process is not among the members any more, and why they start over."""
+    here = {info.boot_id for info in members}
+    return {
+        record.episode: f"{manifest.participant} held it in a process that is gone (boot {manifest.boot_id})"
+        for manifest in residents
+        if manifest.boot_id not in here
+        for record in manifest.records
+    }
+
+
 def restore_targets(
-    asked: tuple[Episode, ...], manifest: CheckpointManifest, attempts: Attempts
+    asked: tuple[Episode, ...], manifest: CheckpointManifest, attempts: Attempts, gone: Mapping[Episode, str]
 ) -> tuple[RestoreTarget, ...]:
-    """What becomes of every asked episode (all of the checkpoint when none is asked). Raises InvalidField for one that the checkpoint does not name."""
+    """What becomes of every asked episode (all of the checkpoint when none is asked); `gone` names those that went with the process that held them.
+
+    Raises InvalidField for one that the checkpoint does not name.
+    """
     fates = {entry.episode: (Fate.LOST, entry.why) for entry in manifest.lost}
     fates.update({entry.episode: (Fate.RESTARTED, entry.why) for entry in manifest.restarts})
-    fates.update(dict.fromkeys(manifest.episodes, (Fate.RESTORED, "")))
+    fates.update(
+        {e: (Fate.RESTARTED, gone[e]) if e in gone else (Fate.RESTORED, "") for e in manifest.episodes},
+    )
     unknown = [episode for episode in asked if episode not in fates]
     if unknown:
         shown = ", ".join(str(episode) for episode in unknown[:20])

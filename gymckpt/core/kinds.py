@@ -47,6 +47,7 @@ class Capture(enum.IntEnum):
     STATELESS = 1
     EXPORTED = 2
     RESTART_ONLY = 3
+    RESIDENT = 4
 
 
 class Fate(enum.IntEnum):

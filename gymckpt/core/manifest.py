@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gymckpt.core.ids import Digest, Episode, ParticipantId
@@ -175,14 +175,15 @@ class Floor:
 
 
 def join(
-    manifests: Iterable[ParticipantManifest], failed: Mapping[Episode, str]
+    manifests: Iterable[ParticipantManifest], failed: Mapping[Episode, str], residents: Collection[ParticipantId] = ()
 ) -> tuple[tuple[Episode, ...], tuple[LostEpisode, ...], tuple[ParticipantId, ...]]:
     """Which episodes the manifests together can continue.
 
     Returns (continuable, lost, unknown): an episode is continuable when every session that one of its records touches was exported, under the same attempt, at
     least at the revision seen, with a receipt for every call beyond it. `failed` names episodes that a participant could not encode. `unknown` lists touched
     participants that are in no manifest.
-    An episode that only policy models know has finished: they keep its calls until it is retired, and nobody can continue it.
+    An episode that only policy models know has finished: they keep its calls until it is retired, and nobody can continue it. One that only `residents` (and
+    models) know is nothing that a restore could bring back.
     """
     found: dict[Episode, dict[ParticipantId, list[EpisodeRecord]]] = defaultdict(lambda: defaultdict(list))
     live: set[Episode] = set()
@@ -199,7 +200,7 @@ def join(
                     f"two processes of {participant} hold session {record.session!r} in different states"
                 )
             found[record.episode][participant].append(record)
-            if participant.kind is not Kind.MODEL:
+            if participant.kind is not Kind.MODEL and participant not in residents:
                 live.add(record.episode)
     unknown: set[ParticipantId] = set()
     for episode, exported in found.items():

@@ -84,13 +84,17 @@ class Participant(Hooks, OnLoop):
         self.enabled = False  # checkpointing is on: calls are admitted, held and counted
         self.started = True  # the epoch and the floors are known
         self.checkpointing = Checkpointing(self)
-        self.restoring = Restoring(self)
+        self.restoring = self.make_restoring()
         self.retiring = Retiring(self)
         self._moves: dict[type, Callable[..., Any]] = {
             **self.checkpointing.moves(),
             **self.restoring.moves(),
             **self.retiring.moves(),
         }
+
+    def make_restoring(self) -> Restoring:
+        """The participant's share of restores."""
+        return Restoring(self)
 
     async def stop(self, episode: Episode) -> None:
         """Stops all work of this attempt and the ones before it; returns when it has stopped. Called again, waits for the same."""

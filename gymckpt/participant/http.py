@@ -123,10 +123,10 @@ def http_refusal(error: GymckptError) -> tuple[int, dict[str, str], bytes]:
     return status, headers, body
 
 
-async def refuse(error: GymckptError, send: Send) -> None:
-    """Sends a typed refusal."""
-    status, headers, body = http_refusal(error)
+async def refuse(error: GymckptError, send: Send, *, status: int = 0) -> None:
+    """Sends a typed refusal; `status` where another than the usual one tells its client more."""
+    usual, headers, body = http_refusal(error)
     headers["content-length"] = str(len(body))
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    await send({"type": "http.response.start", "status": status, "headers": raw})
+    await send({"type": "http.response.start", "status": status or usual, "headers": raw})
     await send({"type": "http.response.body", "body": body})

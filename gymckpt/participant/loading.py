@@ -61,12 +61,19 @@ async def load_targets(
     return kept, tuple(LostEpisode(episode, unloadable[episode]) for episode in sorted(unloadable))
 
 
-async def _records(p: Participant, store: ArtifactStore, install: Install) -> list[EpisodeRecord]:
-    """Records of every process that this participant had at the cut."""
+async def own_records(p: Participant, store: ArtifactStore, install: Install) -> list[EpisodeRecord]:
+    """What this very process held of the targets at the cut. Raises like `load_targets`."""
+    targets = {target.source for target in install.targets}
+    records = await _records(p, store, install, boot_id=p.boot_id)
+    return [record for record in records if record.episode in targets]
+
+
+async def _records(p: Participant, store: ArtifactStore, install: Install, *, boot_id: str = "") -> list[EpisodeRecord]:
+    """Records of every process that this participant had at the cut, or only of the one with this boot id."""
     try:
         [data] = await store.read([install.manifest])
-        entries = decode_checkpoint_manifest(data).participants
-        ours = [entry.manifest for entry in entries if entry.participant.id == p.id]
+        entries = [e for e in decode_checkpoint_manifest(data).participants if e.participant.id == p.id]
+        ours = [entry.manifest for entry in entries if boot_id in ("", entry.participant.boot_id)]
         manifests = [decode_participant_manifest(data) for data in await store.read(ours)] if ours else []
     except (BlobNotFound, DamagedBlob) as error:
         raise _needed(error, [target.source for target in install.targets]) from error

@@ -137,14 +137,20 @@ class Restoring:
         """All or nothing: between the last check and the last session nothing else can run."""
         p = self._p
         try:
-            loaded, unloadable = await load_targets(p, p.require_store(), shelf.request)
-            self._check_unused(shelf.request)
-            for entry in loaded:
-                self._shelve(shelf, entry)
+            installed = await self._fill(shelf)
         except BaseException:
             self._end(shelf)
             raise
         shelf.lease_end = p.clock() + shelf.request.lease
+        return installed
+
+    async def _fill(self, shelf: Shelf) -> Installed:
+        """Puts on the shelf what the checkpoint holds of the targets."""
+        p = self._p
+        loaded, unloadable = await load_targets(p, p.require_store(), shelf.request)
+        self._check_unused(shelf.request)
+        for entry in loaded:
+            self._shelve(shelf, entry)
         return Installed(len(loaded), unloadable)
 
     def _shelve(self, shelf: Shelf, entry: Loaded) -> None:

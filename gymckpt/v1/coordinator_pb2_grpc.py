@@ -251,6 +251,9 @@ class CoordinatorServiceServicer(object):
         """Restores episodes into the members as new attempts, all or nothing, and streams progress; the outcome comes in messages of at most 10,000 episodes, `done`
         in the last. Asked episodes = restored + restarted + lost, always. A replacement may start only after `done`.
 
+        An episode that a RESIDENT process held at the cut is restored only if that very process still runs it: nobody else can continue it, and nobody need start
+        it. If the process is gone, the episode is restarted.
+
         Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/MEMBER_MISSING a participant of the checkpoint is not here (start it);
         FAILED_PRECONDITION/UNLOADABLE_STATE with FAIL (restore with RESTART); DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND (names blob, checkpoint and rollouts; restore
         another); ABORTED/CONFLICT (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT; ABORTED/RESTORE_ABORTED nothing can run (start over from input).

@@ -41,7 +41,7 @@ class _RestoreFateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RestoreFa
     RESTORE_FATE_RESTORED: _RestoreFate.ValueType  # 1
     """It continues from its boundary."""
     RESTORE_FATE_RESTARTED: _RestoreFate.ValueType  # 2
-    """It could not be captured or loaded, and starts over from its input."""
+    """It could not be captured or loaded, or the process that kept it is gone, and starts over from its input."""
     RESTORE_FATE_LOST: _RestoreFate.ValueType  # 3
     """The checkpoint names it as lost; it starts over from its input."""
 
@@ -53,7 +53,7 @@ RESTORE_FATE_UNSPECIFIED: RestoreFate.ValueType  # 0
 RESTORE_FATE_RESTORED: RestoreFate.ValueType  # 1
 """It continues from its boundary."""
 RESTORE_FATE_RESTARTED: RestoreFate.ValueType  # 2
-"""It could not be captured or loaded, and starts over from its input."""
+"""It could not be captured or loaded, or the process that kept it is gone, and starts over from its input."""
 RESTORE_FATE_LOST: RestoreFate.ValueType  # 3
 """The checkpoint names it as lost; it starts over from its input."""
 Global___RestoreFate: _TypeAlias = RestoreFate  # noqa: Y015
@@ -267,7 +267,9 @@ class CheckpointManifest(_message.Message):
 
     @_builtins.property
     def episodes(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Episode]:
-        """Episodes that every participant they touched exported: what a restore can continue. In the order of rollout id and attempt."""
+        """Episodes that every participant they touched exported: what a restore can continue. In the order of rollout id and attempt. One that only MODEL and
+        RESIDENT participants know is not among them: there is nothing to restore.
+        """
 
     @_builtins.property
     def restarts(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Restart]:
@@ -395,7 +397,7 @@ class EpisodeRecord(_message.Message):
 
     @_builtins.property
     def state(self) -> _types_pb2.Digest:
-        """The session blob; unset where there is no state to restore."""
+        """The session blob; unset where there is no state to restore, as everywhere at a STATELESS or RESIDENT participant."""
 
     @_builtins.property
     def touches(self) -> _containers.RepeatedCompositeFieldContainer[Global___Touch]:

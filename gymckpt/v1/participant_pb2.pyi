@@ -860,6 +860,9 @@ class Install(_message.Message):
     """Reads and verifies this participant's part of the checkpoint, loads all of it, then holds it as pending: nothing runs on it, calls for it are held. Also
     raises the floors: attempts below each target are refused from now on.
 
+    A RESIDENT participant holds no state. What the checkpoint names of this very process and still runs goes on, and becomes the target attempt when it is
+    activated; other work of the targets' rollouts is stopped. What has ended since is named as unloadable, and starts over whatever `on_unloadable` says.
+
     Errors: ABORTED/CONFLICT a checkpoint or another restore is under way; FAILED_PRECONDITION/INVALID_PHASE a target's rollout has live work here (retire it first);
     DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND the checkpoint cannot be read (restore another). Nothing is held after an error.
     """
@@ -938,7 +941,7 @@ class Installed(_message.Message):
     """Sessions held as pending."""
     @_builtins.property
     def unloadable(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.LostEpisode]:
-        """Targets whose state here cannot be loaded; nothing of them is held."""
+        """Targets whose state here cannot be loaded, or that went on here and have ended; nothing of them is held."""
 
     def __init__(
         self,
@@ -1037,7 +1040,7 @@ Global___Activated: _TypeAlias = Activated  # noqa: Y015
 
 @_typing.final
 class Discard(_message.Message):
-    """Drops pending state without refusing its attempts.
+    """Drops pending state without refusing its attempts. A RESIDENT participant stops the work that would have become the listed targets.
 
     Errors: FAILED_PRECONDITION/INVALID_PHASE it is live already.
     """

@@ -129,6 +129,10 @@ class _CaptureModeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CaptureMo
     """Exports the state of every session."""
     CAPTURE_MODE_RESTART_ONLY: _CaptureMode.ValueType  # 3
     """Cannot export: every episode that touches it restarts after a crash. The default of a server that declares nothing."""
+    CAPTURE_MODE_RESIDENT: _CaptureMode.ValueType  # 4
+    """Keeps its episodes in its process and nowhere else. It names them in its manifest, without state; they go on for as long as this very process (boot id)
+    lives, through the death and the restore of other servers, and start over when it dies. A restore installs nothing here: see Install.
+    """
 
 class CaptureMode(_CaptureMode, metaclass=_CaptureModeEnumTypeWrapper):
     """How a participant's state takes part in a checkpoint."""
@@ -141,6 +145,10 @@ CAPTURE_MODE_EXPORTED: CaptureMode.ValueType  # 2
 """Exports the state of every session."""
 CAPTURE_MODE_RESTART_ONLY: CaptureMode.ValueType  # 3
 """Cannot export: every episode that touches it restarts after a crash. The default of a server that declares nothing."""
+CAPTURE_MODE_RESIDENT: CaptureMode.ValueType  # 4
+"""Keeps its episodes in its process and nowhere else. It names them in its manifest, without state; they go on for as long as this very process (boot id)
+lives, through the death and the restore of other servers, and start over when it dies. A restore installs nothing here: see Install.
+"""
 Global___CaptureMode: _TypeAlias = CaptureMode  # noqa: Y015
 
 @_typing.final

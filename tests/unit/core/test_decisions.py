@@ -19,6 +19,7 @@ from gymckpt.core.decisions import (
     Cut,
     assemble,
     floor_pages,
+    gone_with,
     latest,
     outcome,
     restore_floors,
@@ -28,13 +29,15 @@ from gymckpt.core.decisions import (
     unloadable_targets,
 )
 from gymckpt.core.ids import MAX_ATTEMPT, Digest, Episode, ParticipantId
-from gymckpt.core.kinds import Fate, Kind
+from gymckpt.core.kinds import Capture, Fate, Kind
 from gymckpt.core.manifest import (
     CheckpointManifest,
     Decision,
     EpisodeRecord,
     Floor,
     Intent,
+    ParticipantEntry,
+    ParticipantInfo,
     ParticipantManifest,
     RestoreIntent,
     RestoreTarget,
@@ -186,25 +189,79 @@ def checkpoint(*episodes: Episode) -> CheckpointManifest:
 
 def test_every_asked_episode_gets_one_fate_and_the_next_attempt() -> None:
     """X13: asked = restored + restarted + lost; C09: attempt + 1."""
-    targets = restore_targets((), checkpoint(R1, Episode("r2", 3)), Attempts())
+    targets = restore_targets((), checkpoint(R1, Episode("r2", 3)), Attempts(), {})
     assert targets == (
         RestoreTarget(R1, 1, Fate.RESTORED),
         RestoreTarget(Episode("r2", 3), 4, Fate.RESTORED),
         RestoreTarget(R3, 1, Fate.RESTARTED, "restart only"),
         RestoreTarget(R4, 1, Fate.LOST, "gone"),
     )
-    assert restore_targets((R4,), checkpoint(R1), Attempts()) == (RestoreTarget(R4, 1, Fate.LOST, "gone"),)
+    assert restore_targets((R4,), checkpoint(R1), Attempts(), {}) == (RestoreTarget(R4, 1, Fate.LOST, "gone"),)
 
 
 def test_an_episode_that_the_checkpoint_does_not_name_is_refused() -> None:
     with pytest.raises(InvalidField, match="r9"):
-        restore_targets((Episode("r9"),), checkpoint(R1), Attempts())
+        restore_targets((Episode("r9"),), checkpoint(R1), Attempts(), {})
 
 
 def test_of_two_attempts_of_one_rollout_the_newer_continues() -> None:
     """X13, X29."""
-    targets = restore_targets((), checkpoint(R1, Episode("r1", 1)), Attempts())[:2]
+    targets = restore_targets((), checkpoint(R1, Episode("r1", 1)), Attempts(), {})[:2]
     assert [(t.fate, t.attempt) for t in targets] == [(Fate.LOST, 2), (Fate.RESTORED, 2)]
+
+
+def resident(name: str, boot: str, *episodes: Episode) -> ParticipantManifest:
+    records = tuple(record(episode, state=None) for episode in episodes)
+    return ParticipantManifest("c1", ParticipantId(Kind.AGENT, name), boot * 32, records)
+
+
+def process(boot: str, capture: Capture = Capture.RESIDENT) -> ParticipantInfo:
+    return ParticipantInfo(AGENT, "0", boot * 32, "h:1", capture)
+
+
+GONE = f"agent/a held it in a process that is gone (boot {'1' * 32})"
+
+
+@pytest.mark.parametrize(
+    ("held", "here", "gone"),
+    [
+        ([resident("a", "1", R1, R2)], "12", {}),
+        ([resident("a", "1", R1, R2)], "2", {R1: GONE, R2: GONE}),
+        ([resident("a", "1", R1), resident("b", "2", R2)], "2", {R1: GONE}),
+        ([resident("b", "2", R1), resident("a", "1", R1)], "2", {R1: GONE}),
+        ([resident("a", "1", R1), resident("b", "2", R1)], "2", {R1: GONE}),
+        ([resident("a", "1")], "", {}),
+        ([], "", {}),
+    ],
+)
+def test_what_a_process_kept_to_itself_is_gone_with_it(
+    held: list[ParticipantManifest], here: str, gone: dict[Episode, str]
+) -> None:
+    """X13: of several that held it, one that is gone is enough."""
+    assert gone_with(held, [process(boot) for boot in here]) == gone
+
+
+def test_episodes_of_a_process_that_is_gone_start_over_with_the_next_attempt() -> None:
+    """X13, X29: one fate each; what was captured nowhere or is lost stays so."""
+    gone = {R1: GONE, R3: GONE, R4: GONE}
+    assert restore_targets((), checkpoint(R1, R2), Attempts(), gone) == (
+        RestoreTarget(R1, 1, Fate.RESTARTED, GONE),
+        RestoreTarget(R2, 1, Fate.RESTORED),
+        RestoreTarget(R3, 1, Fate.RESTARTED, "restart only"),
+        RestoreTarget(R4, 1, Fate.LOST, "gone"),
+    )
+    older = restore_targets((), checkpoint(R1, Episode("r1", 1)), Attempts(), {Episode("r1", 1): GONE})[:2]
+    assert [(target.fate, target.attempt) for target in older] == [(Fate.LOST, 2), (Fate.RESTARTED, 2)]
+
+
+def test_a_checkpoint_tells_residents_by_how_they_are_captured() -> None:
+    """X13."""
+    manifests = [resident("a", "1", R1, R2), manifest_of(RESOURCES, record(R1))]
+    for capture, episodes in ((Capture.RESIDENT, (R1,)), (Capture.EXPORTED, (R1, R2))):
+        entries = (ParticipantEntry(process("1", capture), MANIFEST),)
+        assert assemble(replace(cut(CheckpointArguments("c1")), entries=entries), manifests).episodes == episodes
+    scoped = replace(cut(CheckpointArguments("c1", (R2,))), entries=(ParticipantEntry(process("1"), MANIFEST),))
+    assert assemble(scoped, manifests).lost == (LostEpisode(R2, "no participant exported it"),)
 
 
 def test_an_attempt_is_never_given_twice_whatever_gave_or_refused_it() -> None:

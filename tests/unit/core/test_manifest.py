@@ -133,3 +133,22 @@ def test_an_episode_that_only_a_model_remembers_has_finished() -> None:
 
 def test_a_target_is_the_source_under_its_new_attempt() -> None:
     assert RestoreTarget(R2, 7, Fate.RESTORED).target == Episode("r2", 7)
+
+
+RESIDENT = [manifest(AGENT, record(R1, "run-1"), record(R2, "run-2"))]
+
+
+@pytest.mark.parametrize(
+    ("others", "continuable"),
+    [
+        ([], ()),
+        ([manifest(MODEL, record(R1, "m"))], ()),
+        ([manifest(TOOLS, record(R1, "s"))], (R1,)),
+        ([manifest(TOOLS, record(R1, "s")), manifest(OTHER_AGENT, record(R2, "b", Touch(AGENT)))], (R1, R2)),
+    ],
+)
+def test_what_only_residents_know_is_nothing_to_restore(
+    others: list[ParticipantManifest], continuable: tuple[Episode, ...]
+) -> None:
+    """X13: neither continued nor lost. Whoever touched a resident finds its episode there."""
+    assert join([*RESIDENT, *others], {}, {AGENT}) == (continuable, (), ())
