@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nemo_gym.base_resources_server import SimpleResourcesServer
+from nemo_gym.base_responses_api_agent import SimpleResponsesAPIAgent
 from nemo_gym.base_responses_api_model import SimpleResponsesAPIModel
 from starlette.middleware import Middleware
 
 from gymckpt.errors import InvalidField
 from gymckpt.nemo_gym.adapters import Adapter, adapter_of
+from gymckpt.nemo_gym.agents import GymAgent, Presence
 from gymckpt.nemo_gym.gate import Gate
 from gymckpt.nemo_gym.identity import Identity
 from gymckpt.nemo_gym.participants import SEED_ROUTES, GymModel, GymResources, refuse_workers
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         def setup_webserver(self) -> FastAPI: ...
         def setup_liveness(self, app: FastAPI) -> None: ...
         def get_session_middleware_key(self) -> str: ...
+        def rollout_id_from_run(self, body: Any) -> str | None: ...
         def gymckpt_adapter(self) -> Adapter[Any, Any]: ...
 
 else:
@@ -68,17 +71,20 @@ class Participation(_Server):
         if isinstance(participant, GymResources):
             identity = Identity(self.get_session_middleware_key(), SEED_ROUTES)
             app.user_middleware.append(Middleware(Gate, participant=participant, identity=identity))
+        elif isinstance(participant, GymAgent):
+            captured = self.rollout_id_from_run
+            app.user_middleware.append(Middleware(Presence, participant=participant, captured=captured))
 
 
 def make_participant(server_class: S, adapter: type[Adapter[Any, Any]] | None = None) -> S:
     """`server_class` as a participant, to be run with its own `run_webserver()`; without a `checkpoint:` block it is what it was.
 
     Its name stays, because NeMo Gym makes the name of the session cookie and its secret of it. `adapter` wins over the declared one. Raises InvalidField for
-    a class that is neither a resources nor a model server: agents and environment servers are not exported.
+    any other class: environment servers take no part.
     """
-    if not issubclass(server_class, SimpleResourcesServer | SimpleResponsesAPIModel):
+    if not issubclass(server_class, SimpleResourcesServer | SimpleResponsesAPIModel | SimpleResponsesAPIAgent):
         raise InvalidField(
-            f"{server_class.__name__} is neither a SimpleResourcesServer nor a SimpleResponsesAPIModel: only these can be participants",
+            f"{server_class.__name__} is no SimpleResourcesServer, SimpleResponsesAPIModel or SimpleResponsesAPIAgent: only these can be participants",
             field="server_class",
         )
 
@@ -96,7 +102,10 @@ def make_participant(server_class: S, adapter: type[Adapter[Any, Any]] | None = 
 
 def _participant(server: Participation) -> Participant:
     name, workers = server.config.name, server.config.num_workers
+    worker = str(os.getpid()) if workers and workers > 1 else "0"
     if isinstance(server, SimpleResponsesAPIModel):
-        return GymModel(name, worker=str(os.getpid()) if workers and workers > 1 else "0")
+        return GymModel(name, worker=worker)
+    if isinstance(server, SimpleResponsesAPIAgent):
+        return GymAgent(name, worker=worker)
     refuse_workers(name, workers)
     return GymResources(name, server.gymckpt_adapter())

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from itsdangerous import BadSignature, URLSafeSerializer
 from nemo_gym.base_resources_server import NEMO_GYM_MCP_SESSION_TOKEN_HEADER
@@ -82,19 +83,27 @@ def prefix_episode() -> Episode | None:
 
 def body_episode(body: bytes) -> Episode | None:
     """The episode that a seed's body names: `episode_id`, or the collector's `_ng_*` keys; None when it names none. Raises InvalidField."""
+    return said_episode(said_in(body))
+
+
+def said_in(body: bytes) -> Mapping[str, Any]:
+    """The JSON object that a body is; empty for anything else, which NeMo Gym refuses."""
     try:
         said = json.loads(body)
     except ValueError:
-        return None  # NeMo Gym refuses it
-    if not isinstance(said, Mapping):
-        return None
+        return {}
+    return said if isinstance(said, Mapping) else {}
+
+
+def said_episode(said: Mapping[str, Any]) -> Episode | None:
+    """See `body_episode`."""
     typed = said.get("episode_id")
     if isinstance(typed, Mapping) and isinstance(typed.get("rollout_id"), str):
         return Episode(typed["rollout_id"], typed.get("attempt") or 0)
     try:
         text = maybe_rollout_id_from_run_body(said)
     except (TypeError, ValueError) as error:
-        raise InvalidField(f"the seed does not name its rollout: {error}", field="_ng_rollout_id") from error
+        raise InvalidField(f"the body does not name its rollout: {error}", field="_ng_rollout_id") from error
     return Episode.parse(text) if text is not None else None
 
 
