@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gymckpt.core.ids import Episode, Fence
-from gymckpt.core.kinds import Capture
+from gymckpt.core.kinds import Capture, GateState
 from gymckpt.core.manifest import EpisodeRecord
 from gymckpt.core.report import LostEpisode
 from gymckpt.core.sessions import Session
@@ -77,7 +77,6 @@ class ResidentParticipant(Participant):
     def __init__(self, name: str, *, worker: str = "0", clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(name, state=None, worker=worker, capture=Capture.RESIDENT, clock=clock)
         self._working: dict[str, set[Stoppable]] = defaultdict(set)
-        self._member = False
 
     def make_restoring(self) -> Restoring:
         return Staying(self)
@@ -87,7 +86,7 @@ class ResidentParticipant(Participant):
 
         Waits until this process is a member: before that it does not know what is refused, and no checkpoint would name the run. Raises StaleAttempt, Conflict.
         """
-        while not self._member:
+        while self.gate.state is GateState.CLOSED and self.gate.fence is None:
             await self.has_moved()
         known = self.sessions.get(key)
         if known is not None and known.episode.rollout_id == episode.rollout_id:
@@ -121,9 +120,6 @@ class ResidentParticipant(Participant):
             self.free(run)
 
     # What the base asks.
-
-    def gate_opened(self) -> None:
-        self._member = True
 
     def counts(self) -> Mapping[str, int]:
         return {"sessions": len(self.sessions)}

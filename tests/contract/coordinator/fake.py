@@ -92,6 +92,7 @@ class FakeParticipant(ParticipantServiceServicer):
     def __init__(self, kind: Kind, name: str, store: ArtifactStore, log: Told) -> None:
         self.id = ParticipantId(kind, name)
         self.boot_id = secrets.token_hex(16)
+        self.capture = Capture.EXPORTED
         self.store = store
         self.log = log
         self.script: dict[type, Play] = {}
@@ -131,7 +132,7 @@ class FakeParticipant(ParticipantServiceServicer):
     @property
     def info(self) -> ParticipantInfo:
         address = self.server.address if self.server else ""
-        return ParticipantInfo(self.id, "0", self.boot_id, address, Capture.EXPORTED)
+        return ParticipantInfo(self.id, "0", self.boot_id, address, self.capture)
 
     @property
     def told(self) -> list[steps.Transition]:
