@@ -95,7 +95,6 @@ def start(gym: Gym, component: str) -> None:
     settings = next(server[component] for server in servers if component in server)
     judge = {"type": "responses_api_models", "name": "policy_model"}
     settings |= {name: judge for name in JUDGES if name in settings}
-    settings |= {name: str(folder / value) for name, value in settings.items() if name.endswith("_fpath")}
     settings |= CHANGED.get(component, {})
     settings.pop("entrypoint")
     if VERIFIER in gym.running:
