@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
+from servers.demo.layout import WORKPLACE, base_name
 from servers.demo.rollouts import Result, outputs
 from servers.resources.workplace_assistant.tables import Tables
 from servers.resources.workplace_assistant.tools import call
@@ -19,14 +20,14 @@ NO_TOOLS = frozenset({"seed_session", "verify", "close_session"})
 """What a resources server logs besides tool calls."""
 
 
-def tool_calls(log: Iterable[Line], resources: str) -> list[Line]:
-    """The tool calls among executed calls."""
-    return [line for line in log if line["server"] == resources and line["what"] not in NO_TOOLS]
+def tool_calls(log: Iterable[Line]) -> list[Line]:
+    """The tool calls among executed calls, of all lanes."""
+    return [line for line in log if base_name(line["server"]) == WORKPLACE and line["what"] not in NO_TOOLS]
 
 
-def repeated_calls(log: Iterable[Line], reference: Iterable[Line], resources: str) -> int:
+def repeated_calls(log: Iterable[Line], reference: Iterable[Line]) -> int:
     """Tool calls that were executed more often than in the reference, over all attempts of a rollout."""
-    more = _counted(tool_calls(log, resources)) - _counted(tool_calls(reference, resources))
+    more = _counted(tool_calls(log)) - _counted(tool_calls(reference))
     return more.total()
 
 

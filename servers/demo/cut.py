@@ -43,7 +43,7 @@ class Cut:
     standings: Mapping[Episode, Standing]
 
 
-async def read_cut(store: ArtifactStore, manifest: Any, resources: ParticipantId) -> Cut:
+async def read_cut(store: ArtifactStore, manifest: Any) -> Cut:
     """Reads the checkpoint with this manifest. Raises what the store raises."""
     contents = await contents_of(store, manifest)
     records: dict[Episode, list[Record]] = {}
@@ -52,7 +52,7 @@ async def read_cut(store: ArtifactStore, manifest: Any, resources: ParticipantId
             seen = (found.revision, found.unreceipted_revision, found.touches)
             record = Record(exported.participant, found.episode, found.session, found.boundary, found.state, seen)
             records.setdefault(found.episode, []).append(record)
-    standings = {episode: await _standing(store, own, resources) for episode, own in records.items()}
+    standings = {episode: await _standing(store, own) for episode, own in records.items()}
     return Cut(frozenset(record for own in records.values() for record in own), standings)
 
 
@@ -65,11 +65,11 @@ def different_records(first: Iterable[Record], second: Iterable[Record], attempt
     return len({(record.participant, record.episode, record.session) for record in expected ^ found})
 
 
-async def _standing(store: ArtifactStore, records: Iterable[Record], resources: ParticipantId) -> Standing:
+async def _standing(store: ArtifactStore, records: Iterable[Record]) -> Standing:
     items: list[JsonObject] = []
     session, boundary = "", ""
     for record in records:
-        if record.participant == resources:
+        if record.participant.kind is Kind.RESOURCES:
             session = record.session
         elif record.participant.kind is Kind.ENVIRONMENT:
             boundary = record.boundary

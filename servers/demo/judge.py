@@ -9,7 +9,6 @@ from gymckpt.coordinator import Checkpoint, Fate, RestoreTarget
 from gymckpt.participant import Episode
 from servers.demo import compare
 from servers.demo.cut import Cut, different_records
-from servers.demo.layout import WORKPLACE
 from servers.demo.outcome import Outcome, Spread
 from servers.demo.rollouts import Result, Rollout, outputs
 from servers.demo.zombies import Attack
@@ -68,7 +67,7 @@ def judge(rollouts: Sequence[Rollout], pristine: Tables, before: Before, after: 
         continued_with_changed_state=sum(each.changed for each in depends),
         restarted=sum(target.fate is Fate.RESTARTED for target in after.targets),
         lost=len(rollouts) - len(before.results) - sum(target.fate is not Fate.LOST for target in after.targets),
-        tool_calls_repeated=compare.repeated_calls(after.log, reference.log, WORKPLACE),
+        tool_calls_repeated=compare.repeated_calls(after.log, reference.log),
         tool_results_after_restore=sum(each.results_after for each in depends),
         reads_of_changed_state_after_restore=sum(each.reads_of_changed_state for each in depends),
         prefix_different=compare.different_prefixes(at_cut, results),

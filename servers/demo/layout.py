@@ -34,9 +34,37 @@ MEMBERS = {
 
 
 @dataclass(frozen=True)
+class Lane:
+    """The servers that a rollout stays on beside the policy model, by their names; those of the first lane have the names above, others a number behind it."""
+
+    number: int
+
+    @property
+    def environment(self) -> str:
+        return self._named(ENVIRONMENT)
+
+    @property
+    def agent(self) -> str:
+        return self._named(AGENT)
+
+    @property
+    def workplace(self) -> str:
+        return self._named(WORKPLACE)
+
+    def _named(self, base: str) -> str:
+        return base if self.number == 0 else f"{base}_{self.number + 1}"
+
+
+def base_name(name: str) -> str:
+    """The name in the first lane of a server in any lane."""
+    base, _, number = name.rpartition("_")
+    return base if number.isdecimal() else name
+
+
+@dataclass(frozen=True)
 class Layout:
     """`store` None: without a coordinator, checkpointing is off. `latency` is in seconds. `instead` names another program for a server, as a module and its
-    first arguments."""
+    first arguments, in every lane. Rollouts take the `lanes` in turn."""
 
     tasks: Path
     log: Path
@@ -46,6 +74,17 @@ class Layout:
     latency: tuple[float, float] = (0.1, 0.5)
     seed: int = 0
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    lanes: int = 1
+
+    def each_lane(self) -> tuple[Lane, ...]:
+        """In the order in which rollouts take them."""
+        return tuple(Lane(number) for number in range(self.lanes))
+
+    @property
+    def members(self) -> dict[str, str]:
+        """Servers that take part in checkpoints, as participants are written, by name."""
+        names = [name for lane in self.each_lane() for name in (lane.workplace, lane.agent, lane.environment)]
+        return {name: MEMBERS[base_name(name)].replace(base_name(name), name) for name in (MODEL, COUNTER, *names)}
 
     async def start(self, fleet: Fleet, ports: Mapping[str, int] | None = None) -> None:
         """Starts callees before callers, on the given ports or on free ones. Raises ServerFailed."""
@@ -59,14 +98,23 @@ class Layout:
         if self.store is not None:
             await fleet.start(self._coordinator(self.store, given.get(COORDINATOR, 0)))
         tables = () if self.tables is None else ("--tables", str(self.tables))
-        await fleet.start(program(MODEL, *self._policy()), program(WORKPLACE, *tables), program(COUNTER))
-        model, workplace = (f"{name}={fleet.address(name)}" for name in (MODEL, WORKPLACE))
-        await fleet.start(program(AGENT, "--model", model, "--resources", workplace))
-        agent = f"{AGENT}={fleet.address(AGENT)}"
-        await fleet.start(program(ENVIRONMENT, "--agent", agent, "--resources", workplace))
+        lanes = self.each_lane()
+
+        def reach(option: str, name: str) -> tuple[str, str]:
+            return option, f"{name}={fleet.address(name)}"
+
+        await fleet.start(
+            program(MODEL, *self._policy()), program(COUNTER), *(program(lane.workplace, *tables) for lane in lanes)
+        )
+        resources = [reach("--resources", lane.workplace) for lane in lanes]
+        model = reach("--model", MODEL)
+        await fleet.start(*(program(lane.agent, *model, *tools) for lane, tools in zip(lanes, resources, strict=True)))
+        agents = [reach("--agent", lane.agent) for lane in lanes]
+        callers = zip(lanes, agents, resources, strict=True)
+        await fleet.start(*(program(lane.environment, *agent, *tools) for lane, agent, tools in callers))
 
     def _program(self, name: str, arguments: tuple[str, ...], environment: Mapping[str, str]) -> Program:
-        module, *first = self.instead.get(name, (MODULES[name],))
+        module, *first = self.instead.get(base_name(name), (MODULES[base_name(name)],))
         return Program(name, module, (*first, *arguments), environment)
 
     def _policy(self) -> tuple[str, ...]:
@@ -75,6 +123,6 @@ class Layout:
         return (*answers, "--ledger", str(self.ledger))
 
     def _coordinator(self, store: Path, port: int) -> Program:
-        expected = [argument for member in MEMBERS.values() for argument in ("--expect", member)]
+        expected = [argument for member in self.members.values() for argument in ("--expect", member)]
         arguments = ("--json", "serve", "--store", str(store), "--listen", f"127.0.0.1:{port}", *expected)
         return self._program(COORDINATOR, arguments, {})

@@ -10,12 +10,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import httpx
 
 from gymckpt.coordinator import Checkpoint, CheckpointArguments, CoordinatorClient
-from gymckpt.participant import Episode, Kind, ParticipantId
+from gymckpt.participant import Episode
 from gymckpt.store import StoreClient
 from servers.demo.compare import Line
 from servers.demo.cut import Cut, read_cut
 from servers.demo.fleet import Fleet
-from servers.demo.layout import AGENT, COORDINATOR, ENVIRONMENT, MEMBERS, WORKPLACE, Layout
+from servers.demo.layout import AGENT, COORDINATOR, Layout, base_name
 from servers.demo.players import Players
 from servers.execution_log import read_log
 from servers.http.client import http_client
@@ -23,7 +23,6 @@ from servers.http.client import http_client
 LOOK_SECONDS = 0.05
 PATIENCE_SECONDS = 120.0
 FINISH_SECONDS = 300.0
-RESOURCES = ParticipantId(Kind.RESOURCES, WORKPLACE)
 
 
 class NeverCame(Exception):
@@ -37,7 +36,7 @@ class Life:
         self.layout = layout
         self.fleet = fleet
         self.http = http
-        self.players = Players(http, fleet.address(ENVIRONMENT))
+        self.players = Players(http, [fleet.address(lane.environment) for lane in layout.each_lane()])
 
     def log(self) -> list[Line]:
         """What all servers of this log have executed so far."""
@@ -87,11 +86,12 @@ class CoordinatedLife(Life):
 
     async def complete(self) -> None:
         """Returns when every server is a member. Raises NeverCame."""
+        wanted = set(self.layout.members.values())
         present: set[str] = set()
         last = time.monotonic() + PATIENCE_SECONDS
-        while not present >= set(MEMBERS.values()):
+        while not present >= wanted:
             if time.monotonic() > last:
-                raise NeverCame(f"{sorted(set(MEMBERS.values()) - present)} did not register")
+                raise NeverCame(f"{sorted(wanted - present)} did not register")
             await asyncio.sleep(LOOK_SECONDS)
             present = {str(member.participant.id) for member in (await self.coordinator.participants()).members}
 
@@ -99,7 +99,7 @@ class CoordinatedLife(Life):
         """Takes a checkpoint and reads it back. Raises what the coordinator raises."""
         playing = turns_under_way(self.log())
         taken = await self.coordinator.checkpoint(arguments)
-        cut = await read_cut(self._store, taken.manifest, RESOURCES)
+        cut = await read_cut(self._store, taken.manifest)
         unfinished = {episode.rollout_id for episode, standing in cut.standings.items() if standing.playing}
         self.turns_waited_for += len(playing - unfinished)
         return taken, cut
@@ -152,8 +152,10 @@ def turns_under_way(log: Iterable[Line]) -> set[str]:
     """Rollouts whose agent was called and whose agent session was not closed since."""
     playing: set[str] = set()
     for line in log:
-        if line["server"] == AGENT and line["what"] == "/v1/responses":
+        if base_name(line["server"]) != AGENT:
+            continue
+        if line["what"] == "/v1/responses":
             playing.add(line["rollout"])
-        elif line["server"] == AGENT and line["what"] == "close_session":
+        elif line["what"] == "close_session":
             playing.discard(line["rollout"])
     return playing

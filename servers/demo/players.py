@@ -1,8 +1,9 @@
-"""Attempts at rollouts, played side by side at one environment server."""
+"""Attempts at rollouts, played side by side."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import httpx
 
@@ -12,14 +13,17 @@ from servers.http.client import Outgoing, UnexpectedAnswer
 
 
 class Players:
-    """`results` by rollout id, as they come in; `failed` says why others have none. An attempt whose server died is in neither."""
+    """`urls` are environment servers, which rollouts take in turn.
 
-    def __init__(self, http: httpx.AsyncClient, url: str) -> None:
+    `results` by rollout id, as they come in; `failed` says why others have none. An attempt whose server died is in neither.
+    """
+
+    def __init__(self, http: httpx.AsyncClient, urls: Sequence[str]) -> None:
         self.results: dict[str, Result] = {}
         self.failed: dict[str, str] = {}
         # Without patience: when the server is gone, the attempt is over.
         self._outgoing = Outgoing(http, patience=0.0)
-        self._url = url
+        self._urls = urls
         self._playing: set[asyncio.Task[None]] = set()
 
     def start(self, rollout: Rollout, attempt: int = 0, *, continues: bool = False) -> None:
@@ -48,8 +52,9 @@ class Players:
 
     async def _play(self, rollout: Rollout, attempt: int, continues: bool) -> None:
         key = rollout.rollout_id
+        url = self._urls[rollout.number % len(self._urls)]
         try:
-            self.results[key] = await play(self._outgoing, self._url, rollout, attempt, continues=continues)
+            self.results[key] = await play(self._outgoing, url, rollout, attempt, continues=continues)
         except TransportFailed:
             return
         except (GymckptError, UnexpectedAnswer) as error:

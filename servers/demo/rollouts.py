@@ -20,8 +20,9 @@ from servers.responses_api import JsonObject
 
 @dataclass(frozen=True)
 class Rollout:
-    """One task, played once. `row` is what the controller sends."""
+    """One task, played once. `number` counts the rollouts of a demo from 0; `row` is what the controller sends."""
 
+    number: int
     rollout_id: str
     row: JsonObject
     plan: tuple[PlannedCall, ...]
@@ -67,7 +68,7 @@ class Tasks:
         for number in range(count):
             repeat, task = divmod(number, len(self.rows))
             row = {**self.rows[task], "_ng_task_index": task, "_ng_rollout_index": repeat}
-            rollouts.append(Rollout(f"{task}-{repeat}", row, tuple(plan(row))))
+            rollouts.append(Rollout(number, f"{task}-{repeat}", row, tuple(plan(row))))
         return rollouts
 
 

@@ -19,7 +19,7 @@ from servers.demo import compare
 from servers.demo.cut import Cut
 from servers.demo.fleet import Fleet
 from servers.demo.judge import After, Before, Reference, judge, restored
-from servers.demo.layout import MODEL, WORKPLACE, Layout
+from servers.demo.layout import MODEL, Layout
 from servers.demo.life import CoordinatedLife, Life, coordinated, lived
 from servers.demo.outcome import Outcome
 from servers.demo.rollouts import Rollout, Tasks
@@ -32,7 +32,11 @@ HOLD_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Settings:
-    """What to play and on what. `directory` must be empty or new; `instead` is that of the layout of both lives that are compared with the undisturbed one."""
+    """What to play and on what.
+
+    The crash comes when the share `depth` of all planned tool calls was executed. `directory` must be empty or new; `instead` is that of the layout of both
+    lives that are compared with the undisturbed one.
+    """
 
     tasks: Tasks
     directory: Path
@@ -41,6 +45,8 @@ class Settings:
     latency: tuple[float, float] = (0.1, 0.5)
     seed: int = 0
     same_ports: bool = False
+    lanes: int = 1
+    depth: float = 0.6
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -98,7 +104,7 @@ class Demo:
     async def _checkpoints_on_the_way(self, life: CoordinatedLife) -> list[Checkpoint]:
         taken = []
         for number in range(self.settings.checkpoints):
-            await self._progress(life, 0.6 * (number + 1) / (self.settings.checkpoints + 1))
+            await self._progress(life, self.settings.depth * (number + 1) / (self.settings.checkpoints + 1))
             checkpoint, _ = await life.checkpoint(CheckpointArguments(f"running-{number + 1}"))
             self.tell(_shown(checkpoint))
             taken.append(checkpoint)
@@ -106,7 +112,7 @@ class Demo:
 
     async def _cut_in_mid_turn(self, life: CoordinatedLife) -> tuple[Checkpoint, Cut]:
         """Gates stay closed after it, so that nothing runs between the cut and the crash."""
-        await self._progress(life, 0.6)
+        await self._progress(life, self.settings.depth)
         checkpoint, cut = await life.checkpoint(CheckpointArguments("mid-turn", resume=ResumePolicy.BY_CALLER))
         self.tell(_shown(checkpoint))
         return checkpoint, cut
@@ -114,9 +120,7 @@ class Demo:
     async def _progress(self, life: Life, share: float) -> None:
         """Waits until this share of all planned tool calls was executed."""
         wanted = share * sum(len(rollout.plan) for rollout in self.rollouts)
-        await life.until(
-            lambda: len(compare.tool_calls(life.log(), WORKPLACE)) >= wanted, f"the {wanted:.0f}th tool call"
-        )
+        await life.until(lambda: len(compare.tool_calls(life.log())) >= wanted, f"the {wanted:.0f}th tool call")
 
     # The second life.
 
@@ -154,11 +158,13 @@ class Demo:
     async def _attack(self, life: CoordinatedLife, before: Before, targets: Iterable[RestoreTarget]) -> Attack:
         """The older attempts make their next calls."""
         by_id = {rollout.rollout_id: rollout for rollout in self.rollouts}
-        zombies = [
-            Zombie(source, by_id[source.rollout_id], before.cut.standings[source]) for source in restored(targets)
-        ]
-        model, resources = life.fleet.address(MODEL), life.fleet.address(WORKPLACE)
-        made = await attack(life.http, zombies, model, resources)
+        tools = [life.fleet.address(lane.workplace) for lane in life.layout.each_lane()]
+        zombies = []
+        for source in restored(targets):
+            rollout = by_id[source.rollout_id]
+            address = tools[rollout.number % len(tools)]
+            zombies.append(Zombie(source, rollout, before.cut.standings[source], address))
+        made = await attack(life.http, zombies, life.fleet.address(MODEL))
         self.tell(f"{made.tried} calls of older attempts were made, {len(made.accepted)} were accepted")
         return made
 
@@ -205,6 +211,7 @@ class Demo:
             latency=settings.latency,
             seed=settings.seed,
             instead=settings.instead if coordinated else {},
+            lanes=settings.lanes,
         )
 
     def _fleet(self, name: str) -> Fleet:

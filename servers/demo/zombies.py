@@ -29,18 +29,19 @@ PATIENCE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Zombie:
-    """The older attempt of a continued rollout, where it stood at the cut."""
+    """The older attempt of a continued rollout, where it stood at the cut; `resources` is the address of its tools."""
 
     episode: Episode
     rollout: Rollout
     standing: Standing
+    resources: str
 
     @property
     def items(self) -> list[JsonObject]:
         """Its conversation."""
         return self.standing.items
 
-    def calls(self, model: str, resources: str) -> dict[str, tuple[str, Any]]:
+    def calls(self, model: str) -> dict[str, tuple[str, Any]]:
         """Its next seed, tool, model and verify call: URL and body by the name under which a server logs it."""
         params = self.rollout.row["responses_create_params"]
         tool, arguments = self._next_tool()
@@ -48,10 +49,10 @@ class Zombie:
         task = {name: value for name, value in self.rollout.row.items() if not name.startswith("_ng_")}
         conversation = {**params, "input": [*input_items(params["input"]), *self.items]}
         return {
-            "seed_session": (f"{resources}/seed_session", self.rollout.row),
-            tool: (f"{resources}/{tool}", arguments),
+            "seed_session": (f"{self.resources}/seed_session", self.rollout.row),
+            tool: (f"{self.resources}/{tool}", arguments),
             "/v1/responses": (f"{model}/v1/responses", conversation),
-            "verify": (f"{resources}/verify", {**task, "response": response}),
+            "verify": (f"{self.resources}/verify", {**task, "response": response}),
         }
 
     @property
@@ -76,9 +77,9 @@ class Attack:
     accepted: frozenset[tuple[str, str]] = frozenset()
 
 
-async def attack(http: httpx.AsyncClient, zombies: Iterable[Zombie], model: str, resources: str) -> Attack:
+async def attack(http: httpx.AsyncClient, zombies: Iterable[Zombie], model: str) -> Attack:
     """Makes every call of every zombie, in turn for each, all zombies side by side."""
-    tried = await asyncio.gather(*(_attack(http, zombie, model, resources) for zombie in zombies))
+    tried = await asyncio.gather(*(_attack(http, zombie, model) for zombie in zombies))
     accepted = frozenset((rollout, name) for calls in tried for rollout, name, refused in calls if not refused)
     return Attack(sum(map(len, tried)), accepted)
 
@@ -93,10 +94,10 @@ def executed(log: Iterable[Line], current: Mapping[str, int], pids: Iterable[int
     )
 
 
-async def _attack(http: httpx.AsyncClient, zombie: Zombie, model: str, resources: str) -> list[tuple[str, str, bool]]:
+async def _attack(http: httpx.AsyncClient, zombie: Zombie, model: str) -> list[tuple[str, str, bool]]:
     return [
         (zombie.rollout.rollout_id, name, await _refused(http, url, body, zombie.headers))
-        for name, (url, body) in zombie.calls(model, resources).items()
+        for name, (url, body) in zombie.calls(model).items()
     ]
 
 

@@ -40,18 +40,18 @@ def results(*output: JsonObject, reward: float = 1.0) -> dict[str, Result]:
 
 def test_a_call_is_repeated_when_it_was_made_more_often_over_all_attempts() -> None:
     reference = [line("add"), line("add"), line("get")]
-    assert compare.repeated_calls([line("add"), line("add", attempt=1), line("get")], reference, WORKPLACE) == 0
-    assert compare.repeated_calls([*reference, line("add", attempt=1)], reference, WORKPLACE) == 1
+    assert compare.repeated_calls([line("add"), line("add", attempt=1), line("get")], reference) == 0
+    assert compare.repeated_calls([*reference, line("add", attempt=1)], reference) == 1
 
 
 @pytest.mark.parametrize("other", [{"call_id": "other"}, {"arguments": "other"}, {"rollout": "other"}])
 def test_another_call_is_a_call_too_many(other: dict[str, Any]) -> None:
-    assert compare.repeated_calls([line("add", **other)], [line("add")], WORKPLACE) == 1
+    assert compare.repeated_calls([line("add", **other)], [line("add")]) == 1
 
 
 @pytest.mark.parametrize("other", [line("verify"), line("seed_session"), line("add", server="agent")])
 def test_only_calls_of_tools_are_counted_as_repeated(other: dict[str, Any]) -> None:
-    assert compare.repeated_calls([other, other], [], WORKPLACE) == 0
+    assert compare.repeated_calls([other, other], []) == 0
 
 
 def test_a_conversation_must_begin_with_what_the_checkpoint_holds() -> None:

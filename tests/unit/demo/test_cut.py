@@ -79,7 +79,7 @@ async def test_a_standing_is_read_from_the_parts_of_its_sessions() -> None:
     participants = tuple(ParticipantEntry(info, digest) for info, (_, digest) in zip(infos, entries, strict=True))
     manifest = CheckpointManifest("c1", 1, 1, 0, participants=participants, episodes=(SOURCE,))
     [digest] = await store.write([codec.encode_checkpoint_manifest(manifest)])
-    cut = await read_cut(store, digest, RESOURCES)
+    cut = await read_cut(store, digest)
     standing = cut.standings[SOURCE]
     assert standing.items == [item]
     assert (standing.resources_session, standing.playing) == ("cookie-1", True)

@@ -19,12 +19,14 @@ OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "{}"}
 
 
 def zombie(*items: dict[str, str]) -> Zombie:
-    return Zombie(Episode(ROLLOUT.rollout_id), ROLLOUT, Standing(list(items), "cookie-1", playing=True))
+    return Zombie(
+        Episode(ROLLOUT.rollout_id), ROLLOUT, Standing(list(items), "cookie-1", playing=True), "http://workplace"
+    )
 
 
 async def attacked(answer: Callable[[httpx.Request], httpx.Response], *zombies: Zombie) -> tuple[int, set[str]]:
     async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
-        made = await attack(http, zombies, "http://model", "http://workplace")
+        made = await attack(http, zombies, "http://model")
     return made.tried, {name for _, name in made.accepted}
 
 
