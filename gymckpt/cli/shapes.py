@@ -47,6 +47,7 @@ def checkpoint_shape(checkpoint: Checkpoint) -> Shape:
         "upload_seconds": checkpoint.upload_seconds,
         "blobs_sent": checkpoint.blobs_sent,
         "bytes_sent": checkpoint.bytes_sent,
+        "waited_for": checkpoint.waited_for,
     }
 
 

@@ -103,8 +103,9 @@ def _measured(checkpoint: Checkpoint) -> bool:
 def _cost(checkpoint: Checkpoint) -> str:
     # A gate is never closed for no time at all: without a pause, gates have not opened again.
     pause = f"pause {checkpoint.pause_seconds:.3f} s" if checkpoint.pause_seconds else "pause not over"
+    waited = f"waited for {counted(checkpoint.waited_for, 'call')}" if checkpoint.waited_for else "waited for nothing"
     return (
-        f"  prepare {checkpoint.prepare_seconds:.3f} s, {pause}, upload {checkpoint.upload_seconds:.3f} s, "
+        f"  prepare {checkpoint.prepare_seconds:.3f} s ({waited}), {pause}, upload {checkpoint.upload_seconds:.3f} s, "
         f"{counted(checkpoint.blobs_sent, 'blob')} and {counted(checkpoint.bytes_sent, 'byte')} sent"
     )
 

@@ -331,6 +331,7 @@ class CheckpointTask:
             upload_seconds=_between(times.cut, times.decided),
             blobs_sent=sum(answer.blobs_sent for answer in answers),
             bytes_sent=sum(answer.bytes_sent for answer in answers),
+            waited_for=sum(standing.waited_for for standing in machine.standings.values()),
         )
 
 

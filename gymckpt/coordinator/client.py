@@ -306,6 +306,7 @@ def _checkpoint(message: pb.Checkpoint) -> values.Checkpoint:
         message.upload_seconds,
         message.blobs_sent,
         message.bytes_sent,
+        message.waited_for,
     )
 
 

@@ -243,6 +243,7 @@ def _checkpoint(checkpoint: values.Checkpoint) -> pb.Checkpoint:
         upload_seconds=checkpoint.upload_seconds,
         blobs_sent=checkpoint.blobs_sent,
         bytes_sent=checkpoint.bytes_sent,
+        waited_for=checkpoint.waited_for,
     )
 
 

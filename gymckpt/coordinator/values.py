@@ -47,6 +47,7 @@ class Checkpoint:
     upload_seconds: float = 0.0
     blobs_sent: int = 0
     bytes_sent: int = 0
+    waited_for: int = 0
 
 
 @dataclass(frozen=True, slots=True)

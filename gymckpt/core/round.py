@@ -311,7 +311,7 @@ class CheckpointRound:
         elif gate is GateState.CLOSING:
             self._late(standing, now)
         else:
-            standing.gate, standing.closing = Gate.CLOSED, result.closing
+            standing.gate, standing.closing, standing.waited_for = Gate.CLOSED, result.closing, result.waited_for
             refusal = restart_in_scope(standing, self._scope, result.report)
             if refusal is not None:
                 self.fail(refusal)

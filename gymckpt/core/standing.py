@@ -66,6 +66,7 @@ class Standing:
     news: News = News.UNTOLD
     asked_until: float = 0.0  # the deadline of the prepare that it was sent
     closing: int = 0
+    waited_for: int = 0
     report: Report | None = None
     uploaded: Uploaded | None = None
     retry_at: float = 0.0

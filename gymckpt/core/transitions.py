@@ -120,10 +120,11 @@ Transition = (
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """`closing` names this closing of the gate; 0 unless the gate is closed."""
+    """`closing` names this closing of the gate; 0 unless the gate is closed. `waited_for` is the number of blockers when it began."""
 
     report: Report
     closing: int
+    waited_for: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,7 @@ class Checkpointing:
     def __init__(self, participant: Participant) -> None:
         self._p = participant
         self._prepared: Prepared | None = None  # the answer of the present closing, once it has settled
+        self._waited_for = 0  # blockers at its beginning
 
     def moves(self) -> dict[type, Callable[..., Any]]:
         return {
@@ -94,10 +95,11 @@ class Checkpointing:
         p.gate.close(fence, prepare.gate_lease, began)
         if was_open:
             self._closing(fence)
+            self._waited_for = p.blocking()
         while fence.same_round(p.gate.fence):
             if self._prepared is None and p.blocking() == 0:
                 p.gate.settle()
-                self._prepared = Prepared(p.report(), p.gate.closing)
+                self._prepared = Prepared(p.report(), p.gate.closing, self._waited_for)
             if self._prepared is not None:
                 return self._prepared
             left = began + prepare.timeout - p.clock()
@@ -106,7 +108,7 @@ class Checkpointing:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):
                     await p.readiness_changed()
-        return Prepared(p.report(), 0)
+        return Prepared(p.report(), 0, self._waited_for)
 
     def _closing(self, fence: Fence) -> None:
         """Tells the kind; a kind that fails to close leaves the gate open."""

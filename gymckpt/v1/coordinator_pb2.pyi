@@ -606,6 +606,7 @@ class Checkpoint(_message.Message):
     UPLOAD_SECONDS_FIELD_NUMBER: _builtins.int
     BLOBS_SENT_FIELD_NUMBER: _builtins.int
     BYTES_SENT_FIELD_NUMBER: _builtins.int
+    WAITED_FOR_FIELD_NUMBER: _builtins.int
     checkpoint_id: _builtins.str
     """Its id."""
     stage: Global___CheckpointStage.ValueType
@@ -636,6 +637,8 @@ class Checkpoint(_message.Message):
     """Blobs and bytes sent to the store."""
     bytes_sent: _builtins.int
     """See blobs_sent."""
+    waited_for: _builtins.int
+    """How much work was under way when the gates began to close and had to end first, at all members together: tool calls, turns that cannot park, verifications."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """The caller's labels."""
@@ -669,10 +672,11 @@ class Checkpoint(_message.Message):
         upload_seconds: _builtins.float = ...,
         blobs_sent: _builtins.int = ...,
         bytes_sent: _builtins.int = ...,
+        waited_for: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_checkpoint_id", b"base_checkpoint_id", "blobs_sent", b"blobs_sent", "bytes_sent", b"bytes_sent", "checkpoint_id", b"checkpoint_id", "episodes", b"episodes", "epoch", b"epoch", "labels", b"labels", "lost", b"lost", "manifest", b"manifest", "participants", b"participants", "pause_seconds", b"pause_seconds", "prepare_seconds", b"prepare_seconds", "restarts", b"restarts", "sequence", b"sequence", "stage", b"stage", "unix_millis", b"unix_millis", "upload_seconds", b"upload_seconds", "why_aborted", b"why_aborted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_checkpoint_id", b"base_checkpoint_id", "blobs_sent", b"blobs_sent", "bytes_sent", b"bytes_sent", "checkpoint_id", b"checkpoint_id", "episodes", b"episodes", "epoch", b"epoch", "labels", b"labels", "lost", b"lost", "manifest", b"manifest", "participants", b"participants", "pause_seconds", b"pause_seconds", "prepare_seconds", b"prepare_seconds", "restarts", b"restarts", "sequence", b"sequence", "stage", b"stage", "unix_millis", b"unix_millis", "upload_seconds", b"upload_seconds", "waited_for", b"waited_for", "why_aborted", b"why_aborted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

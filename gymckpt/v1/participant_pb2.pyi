@@ -495,8 +495,11 @@ class Prepared(_message.Message):
 
     REPORT_FIELD_NUMBER: _builtins.int
     CLOSING_FIELD_NUMBER: _builtins.int
+    WAITED_FOR_FIELD_NUMBER: _builtins.int
     closing: _builtins.int
     """Names this closing of the gate; snapshot must bring it back. Zero unless the gate is CLOSED."""
+    waited_for: _builtins.int
+    """How many blockers there were when the closing began. Zero: the gate closed at once, and the time that it took is that of the call."""
     @_builtins.property
     def report(self) -> _types_pb2.Report:
         """Blockers, restarts and counts."""
@@ -506,10 +509,11 @@ class Prepared(_message.Message):
         *,
         report: _types_pb2.Report | None = ...,
         closing: _builtins.int = ...,
+        waited_for: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closing", b"closing", "report", b"report"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closing", b"closing", "report", b"report", "waited_for", b"waited_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

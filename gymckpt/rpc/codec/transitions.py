@@ -243,7 +243,9 @@ def _prepared_out(prepared: Prepared) -> pb.Prepared:
     restarts = prepared.report.restarts
     token = str(MAX_RESTARTS_PAGE) if len(restarts) > MAX_RESTARTS_PAGE else ""
     return pb.Prepared(
-        report=report_to_proto(prepared.report, restarts[:MAX_RESTARTS_PAGE], token), closing=prepared.closing
+        report=report_to_proto(prepared.report, restarts[:MAX_RESTARTS_PAGE], token),
+        closing=prepared.closing,
+        waited_for=prepared.waited_for,
     )
 
 
@@ -294,7 +296,9 @@ _RESULTS_OUT: dict[type, tuple[str, Callable[[Any], Any]]] = {
 }
 
 _RESULTS_IN: dict[str, Callable[[Any], Result]] = {
-    "prepared": lambda message: Prepared(report_from_proto(message.report, "report"), message.closing),
+    "prepared": lambda message: Prepared(
+        report_from_proto(message.report, "report"), message.closing, message.waited_for
+    ),
     "snapshot_taken": lambda message: SnapshotTaken(message.sessions, message.changed, message.freeze_seconds),
     "resumed": lambda message: Resumed(message.already),
     "uploaded": _uploaded_in,

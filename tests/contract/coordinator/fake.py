@@ -288,6 +288,7 @@ class FakeParticipant(ParticipantServiceServicer):
             raise StaleCheckpoint(f"{fence.checkpoint_id} has ended here")
         if self.gate_fence is None:
             self.gate, self.gate_fence, self.closing = GateState.CLOSING, fence, self.closing + 1
+        waited_for = len(self.blockers)
         if self.blockers:
             report = codec.report_to_proto(self._report(), restarts=())
             for stream in self._streams:
@@ -299,7 +300,7 @@ class FakeParticipant(ParticipantServiceServicer):
         if not self._held_by(fence):
             return Prepared(self._report(), 0)
         self.gate = GateState.CLOSED
-        return Prepared(self._report(), self.closing)
+        return Prepared(self._report(), self.closing, waited_for)
 
     def _held_by(self, fence: Fence) -> bool:
         return self.gate_fence == fence

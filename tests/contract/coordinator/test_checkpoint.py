@@ -69,6 +69,19 @@ async def test_one_that_is_not_ready_is_named_and_every_gate_opens(fleet: Fleet)
     assert (await fleet.client.get_checkpoint("c1")).checkpoint.stage is Stage.ABORTED
 
 
+async def test_a_checkpoint_tells_how_much_work_it_waited_for(fleet: Fleet) -> None:
+    """O01: who measures its pause must tell the wait from the work."""
+    assert (await fleet.checkpoint("c1")).waited_for == 0
+    fleet[Kind.MODEL].block(BLOCKER)
+    fleet[Kind.AGENT].block(BLOCKER)
+    taking = asyncio.create_task(fleet.checkpoint("c2"))
+    for kind in (Kind.MODEL, Kind.AGENT):
+        await fleet.until(lambda kind=kind: fleet[kind].gate is GateState.CLOSING)  # type: ignore[misc]
+        fleet[kind].unblock()
+    assert (await taking).waited_for == 2
+    assert (await fleet.client.get_checkpoint("c2")).checkpoint.waited_for == 2
+
+
 async def test_a_held_checkpoint_goes_on_when_its_caller_comes_again(fleet: Fleet) -> None:
     """C02."""
     fleet[Kind.MODEL].block(BLOCKER)

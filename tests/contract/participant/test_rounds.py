@@ -119,6 +119,20 @@ async def test_a_missed_deadline_answers_closing_with_blockers(member: Member) -
     )
 
 
+async def test_a_closing_tells_how_much_it_waited_for(member: Member) -> None:
+    """C02: work that began before it, and nothing when it comes again for the answer."""
+    member.counters.seed("r")
+    call = member.counters.enter("r")
+    waiting = asyncio.create_task(member.ask(ONE, Prepare(3600.0, 60.0)))
+    await until(lambda: member.counters.gate() is GateState.CLOSING)
+    member.counters.leave(call)
+    for answer in (await waiting, await member.ask(ONE, PREPARE)):
+        assert isinstance(answer.result, Prepared)
+        assert answer.result.waited_for == 1
+    await member.result(ONE, Abort())
+    assert (await member.result(TWO, PREPARE)).waited_for == 0
+
+
 @pytest.mark.parametrize(
     ("end", "done"), [(Resume(), Resumed(False)), (Abort("no"), AbortDone(False))], ids=["resume", "abort"]
 )

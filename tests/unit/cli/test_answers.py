@@ -28,7 +28,7 @@ def test_gates_left_closed_are_told_with_what_opens_them_and_when_they_open_by_t
     assert command(fake, "checkpoint", "create", "step-1", "--resume", "by-caller", "--gate-lease", "90s") == Exit.OK
     said = capsys.readouterr().out
     assert "  gates stay closed until `gymckpt checkpoint resume step-1`, at most 90 s\n" in said
-    assert "prepare 0.250 s, pause not over, upload 1.000 s" in said
+    assert "prepare 0.250 s (waited for nothing), pause not over, upload 1.000 s" in said
 
 
 def test_gates_that_are_open_again_are_not_called_closed(capsys: Capsys) -> None:
