@@ -29,6 +29,9 @@ NEMO_GYM_PY = $(or $(NEMO_GYM_PYTHON),$(NEMO_GYM_VENV)/bin/python)
 
 DEMO := servers.demo
 DEMO_ARGS ?=
+# The recorded tasks of NeMo Gym where they are, else the built-in ones.
+WORKPLACE_DATA := $(or $(GYMCKPT_SHARED),../shared)/data/nemo_gym/workplace_assistant
+EVIDENCE_ARGS ?= $(if $(wildcard $(WORKPLACE_DATA)),--tasks $(WORKPLACE_DATA)/example.jsonl --tables $(WORKPLACE_DATA)/csv)
 BENCH := tests.bench
 
 .PHONY: help
@@ -160,6 +163,10 @@ tests/interop/node_modules/.stamp: $(wildcard tests/interop/package*.json)
 .PHONY: demo
 demo: $(VENV_STAMP) ## Run rollouts, kill every process, continue from the checkpoint
 	@$(PY) -m $(DEMO) $(DEMO_ARGS)
+
+.PHONY: evidence
+evidence: $(VENV_STAMP) ## The demo over 220 rollouts in four runs, beside the figures published for NeMo Gym's own checkpointing
+	@$(PY) -m servers.demo.evidence $(EVIDENCE_ARGS)
 
 .PHONY: bench
 bench: $(VENV_STAMP) ## Measure the store and the pause

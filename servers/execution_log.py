@@ -58,10 +58,28 @@ class ExecutionLog:
             self._descriptor = None
 
 
-def read_log(file: Path) -> list[Mapping[str, Any]]:
-    """The lines of a log, oldest first; a file that nobody wrote yet is an empty log.
+class LogReader:
+    """Reads a log that is still being written, each line once.
 
     A last line without its end is just being written: a reader may see a write page by page.
     """
-    written, _, _ = file.read_text().rpartition("\n") if file.exists() else ("", "", "")
-    return [json.loads(line) for line in written.splitlines()]
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._read = 0
+        self._lines: list[Mapping[str, Any]] = []
+
+    def lines(self) -> list[Mapping[str, Any]]:
+        """All lines so far, oldest first; a file that nobody wrote yet is an empty log."""
+        if self._file.exists():
+            with self._file.open("rb") as log:
+                log.seek(self._read)
+                written, end, _ = log.read().rpartition(b"\n")
+            self._read += len(written) + len(end)
+            self._lines += [json.loads(line) for line in written.splitlines()]
+        return self._lines
+
+
+def read_log(file: Path) -> list[Mapping[str, Any]]:
+    """All lines of a log; see LogReader."""
+    return LogReader(file).lines()

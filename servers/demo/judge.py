@@ -52,8 +52,10 @@ def restored(targets: Iterable[RestoreTarget]) -> dict[Episode, Episode]:
     return {target.source: target.target for target in targets if target.fate is Fate.RESTORED}
 
 
-def judge(rollouts: Sequence[Rollout], pristine: Tables, before: Before, after: After, reference: Reference) -> Outcome:
-    """Compares the rollouts that were cut and continued with the reference."""
+def judge(
+    rollouts: Sequence[Rollout], pristine: Tables, before: Before, after: After, reference: Reference, checkpoints: int
+) -> Outcome:
+    """Compares the rollouts that were cut and continued with the reference; `checkpoints` were taken in all."""
     wanted = reference.results
     results = {**after.results, **before.results}
     continued = restored(after.targets)
@@ -79,7 +81,7 @@ def judge(rollouts: Sequence[Rollout], pristine: Tables, before: Before, after: 
         stale_attempts_accepted=len(after.attack.accepted),
         sessions_left=after.sessions_left,
         turns_waited_for=before.turns_waited_for,
-        checkpoints=len(before.checkpoints) + 1,
+        checkpoints=checkpoints,
         mean_reward=compare.mean_reward(results),
         mean_reward_uninterrupted=compare.mean_reward(wanted),
         prepare_ms=Spread.of([taken.prepare_seconds for taken in before.checkpoints]),

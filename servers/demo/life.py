@@ -17,7 +17,7 @@ from servers.demo.cut import Cut, read_cut
 from servers.demo.fleet import Fleet
 from servers.demo.layout import AGENT, COORDINATOR, Layout, base_name
 from servers.demo.players import Players
-from servers.execution_log import read_log
+from servers.execution_log import LogReader
 from servers.http.client import http_client
 
 LOOK_SECONDS = 0.05
@@ -36,11 +36,12 @@ class Life:
         self.layout = layout
         self.fleet = fleet
         self.http = http
+        self._log = LogReader(layout.log)
         self.players = Players(http, [fleet.address(lane.environment) for lane in layout.each_lane()])
 
     def log(self) -> list[Line]:
         """What all servers of this log have executed so far."""
-        return read_log(self.layout.log)
+        return self._log.lines()
 
     async def until(self, condition: Callable[[], bool], what: str) -> None:
         """Returns once the condition holds. Raises NeverCame, saying `what`, when a rollout fails first, or after PATIENCE_SECONDS."""

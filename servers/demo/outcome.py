@@ -64,7 +64,7 @@ class Outcome:
     def wanted(self, name: str) -> tuple[str, bool]:
         """What a number must be, in words ("" when it may be anything), and whether it is. A small run need not see as many reads as a large one."""
         value = getattr(self, name)
-        if name in _ZERO:
+        if name in ZERO:
             return "0", value == 0
         least = {
             "continued": 1,
@@ -89,7 +89,7 @@ class Outcome:
         return [f"{name} is {getattr(self, name)}, must be {wanted}" for name, wanted, good in found if not good]
 
 
-_ZERO = (
+ZERO = (
     "restarted",
     "lost",
     "tool_calls_repeated",

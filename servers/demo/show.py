@@ -1,23 +1,21 @@
-"""The end of the demo as a table that a person can read."""
+"""Numbers as a table that a person can read."""
 
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 
 from servers.demo.outcome import Outcome
 
 TITLE = "cut in mid-turn, killed, continued"
 
+Row = tuple[str, object, str, bool, object]
+"""Name, value, what it must be, whether it is, and a value to compare with."""
+
 
 def show(outcome: Outcome) -> None:
-    """Prints the table, in colours when rich is installed, and below it what must not be."""
-    rows = _rows(outcome)
-    if importlib.util.find_spec("rich") is None:
-        width = max(len(name) for name, *_ in rows)
-        for name, text, wanted, good in rows:
-            print(f"{name:{width}}  {text:>18}  {'' if good else 'WRONG: '}{wanted}")
-    else:
-        _show_rich(rows)
+    """Prints the table, and below it what must not be."""
+    show_table(TITLE, [(name, value, *outcome.wanted(name), "") for name, value in outcome.as_json().items()])
     failures = outcome.failures()
     for failure in failures:
         print(f"wrong: {failure}")
@@ -25,16 +23,19 @@ def show(outcome: Outcome) -> None:
         print("Nothing differs from the run without a crash.")
 
 
-Row = tuple[str, str, str, bool]
-
-
-def _rows(outcome: Outcome) -> list[Row]:
-    """Name, value, what it must be, and whether it is."""
-    rows: list[Row] = []
-    for name, value in outcome.as_json().items():
-        wanted, good = outcome.wanted(name)
-        rows.append((name.replace("_", " "), _text(value), wanted, good))
-    return rows
+def show_table(title: str, rows: Sequence[Row], last: str = "") -> None:
+    """In colours when rich is installed. `last` heads the column of values to compare with, which is left out without it."""
+    texts = [
+        (name.replace("_", " "), _text(value), wanted, _text(other), good) for name, value, wanted, good, other in rows
+    ]
+    if importlib.util.find_spec("rich") is not None:
+        _show_rich(title, texts, last)
+        return
+    width = max(len(name) for name, *_ in texts)
+    for name, text, wanted, other, good in texts:
+        print(
+            f"{name:{width}}  {text:>18}  {'' if good else 'WRONG: '}{wanted}{f'  ({other} {last})' if other else ''}"
+        )
 
 
 def _text(value: object) -> str:
@@ -43,14 +44,16 @@ def _text(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def _show_rich(rows: list[Row]) -> None:
+def _show_rich(title: str, texts: Sequence[tuple[str, str, str, str, bool]], last: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=TITLE)
+    table = Table(title=title)
     table.add_column("what", no_wrap=True)
     table.add_column("seen", justify="right", no_wrap=True)
     table.add_column("must be")
-    for name, text, wanted, good in rows:
-        table.add_row(name, text, wanted, style=None if good else "bold red")
+    if last:
+        table.add_column(last, justify="right")
+    for name, text, wanted, other, good in texts:
+        table.add_row(name, text, wanted, *([other] if last else []), style=None if good else "bold red")
     Console().print(table)

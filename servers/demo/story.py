@@ -25,7 +25,6 @@ from servers.demo.outcome import Outcome
 from servers.demo.rollouts import Rollout, Tasks
 from servers.demo.zombies import Attack, Zombie, attack, executed
 
-STAGGER_SECONDS = 0.1
 HOLD_SECONDS = 1.0
 """How long nothing may run between the cut and the crash: a gate that does not hold shows itself in it."""
 
@@ -34,15 +33,18 @@ HOLD_SECONDS = 1.0
 class Settings:
     """What to play and on what.
 
-    The crash comes when the share `depth` of all planned tool calls was executed. `directory` must be empty or new; `instead` is that of the layout of both
-    lives that are compared with the undisturbed one.
+    `checkpoints` are taken on the way to the crash, which comes when the share `depth` of all planned tool calls was executed, and `checkpoints_after` while
+    what it stopped is played to its end. `directory` must be empty or new; `instead` is that of the layout of both
+    lives that are compared with the undisturbed one. `latency`, and `stagger` between two starts, are in seconds.
     """
 
     tasks: Tasks
     directory: Path
     rollouts: int = 40
     checkpoints: int = 3
+    checkpoints_after: int = 0
     latency: tuple[float, float] = (0.1, 0.5)
+    stagger: float = 0.1
     seed: int = 0
     same_ports: bool = False
     lanes: int = 1
@@ -57,6 +59,7 @@ class Demo:
         self.settings = settings
         self.tell = tell
         self.rollouts = settings.tasks.rollouts(settings.rollouts)
+        self.checkpoints: Sequence[Checkpoint] = ()  # of both lives
         settings.directory.mkdir(parents=True, exist_ok=True)
         self._tasks_file = settings.tasks.write(settings.directory / "tasks.jsonl")
 
@@ -65,7 +68,8 @@ class Demo:
         before = await self._first_life()
         after = await self._second_life(before)
         reference = await self.undisturbed()
-        return judge(self.rollouts, self.settings.tasks.pristine(), before, after, reference)
+        pristine = self.settings.tasks.pristine()
+        return judge(self.rollouts, pristine, before, after, reference, len(self.checkpoints))
 
     # The first life.
 
@@ -75,7 +79,8 @@ class Demo:
             self.tell(f"{len(self.rollouts)} rollouts begin")
             starting = asyncio.create_task(self._start_all(life))
             try:
-                checkpoints = await self._checkpoints_on_the_way(life)
+                shares = [self.settings.depth * share for share in _steps(self.settings.checkpoints)]
+                checkpoints = await self._checkpoints_on_the_way(life, "running", shares)
                 await starting
                 await self._all_begun(life)
                 last, cut = await self._cut_in_mid_turn(life)
@@ -86,12 +91,13 @@ class Demo:
             await life.end()
         self.tell(f"every process was killed; {len(life.players.results)} rollouts had finished")
         self._tell_failures(life)
-        return Before(life.players.results, [*checkpoints, last], cut, life.turns_waited_for, ports)
+        self.checkpoints = [*checkpoints, last]
+        return Before(life.players.results, self.checkpoints, cut, life.turns_waited_for, ports)
 
     async def _start_all(self, life: Life) -> None:
         for rollout in self.rollouts:
             life.players.start(rollout)
-            await asyncio.sleep(STAGGER_SECONDS)
+            await asyncio.sleep(self.settings.stagger)
 
     async def _all_begun(self, life: Life) -> None:
         """A start that met a closed gate was told to come again: it is in flight only once the environment has let it in."""
@@ -101,11 +107,13 @@ class Demo:
             "the start of all rollouts",
         )
 
-    async def _checkpoints_on_the_way(self, life: CoordinatedLife) -> list[Checkpoint]:
+    async def _checkpoints_on_the_way(
+        self, life: CoordinatedLife, name: str, shares: Sequence[float]
+    ) -> list[Checkpoint]:
         taken = []
-        for number in range(self.settings.checkpoints):
-            await self._progress(life, self.settings.depth * (number + 1) / (self.settings.checkpoints + 1))
-            checkpoint, _ = await life.checkpoint(CheckpointArguments(f"running-{number + 1}"))
+        for number, share in enumerate(shares, 1):
+            await self._progress(life, share)
+            checkpoint, _ = await life.checkpoint(CheckpointArguments(f"{name}-{number}"))
             self.tell(_shown(checkpoint))
             taken.append(checkpoint)
         return taken
@@ -117,9 +125,13 @@ class Demo:
         self.tell(_shown(checkpoint))
         return checkpoint, cut
 
+    @property
+    def _planned(self) -> int:
+        return sum(len(rollout.plan) for rollout in self.rollouts)
+
     async def _progress(self, life: Life, share: float) -> None:
         """Waits until this share of all planned tool calls was executed."""
-        wanted = share * sum(len(rollout.plan) for rollout in self.rollouts)
+        wanted = share * self._planned
         await life.until(lambda: len(compare.tool_calls(life.log())) >= wanted, f"the {wanted:.0f}th tool call")
 
     # The second life.
@@ -134,6 +146,10 @@ class Demo:
             self.tell(_shown(checkpoint))
             attacked = await self._attack(life, before, targets)
             self._continue(life, unfinished, targets)
+            done = len(compare.tool_calls(life.log())) / self._planned
+            shares = [done + (1 - done) * share for share in _steps(self.settings.checkpoints_after)]
+            later = await self._checkpoints_on_the_way(life, "continued", shares)
+            self.checkpoints = [*self.checkpoints, checkpoint, *later]
             await life.finish()
             self.tell(f"{len(life.players.results)} of {len(unfinished)} unfinished rollouts have finished")
             current = {target.source.rollout_id: target.attempt for target in targets}
@@ -218,8 +234,15 @@ class Demo:
         return Fleet(self.settings.directory / name)
 
 
+def _steps(count: int) -> list[float]:
+    """So many shares, evenly between none and all."""
+    return [number / (count + 1) for number in range(1, count + 1)]
+
+
 def _shown(checkpoint: Checkpoint) -> str:
     times = f"prepared in {checkpoint.prepare_seconds * 1e3:.0f} ms"
+    if checkpoint.waited_for:
+        times += f" (waited for {checkpoint.waited_for})"
     if checkpoint.pause_seconds:
         times += f", paused for {checkpoint.pause_seconds * 1e3:.0f} ms"
     sent = f"{checkpoint.blobs_sent} blobs, {checkpoint.bytes_sent / 1e3:.0f} kB sent"
