@@ -137,6 +137,10 @@ async def test_of_two_attempts_of_one_rollout_the_newer_goes_on_where_it_runs(
     bare[Kind.RESOURCES].host(NEXT1, session="t")
     bare[Kind.RESOURCES].stored.add(NEXT1)
     assert (await bare.checkpoint("c2")).stage is Stage.PUBLISHED
-    outcome = await bare.client.restore(RestoreArguments("one", "c2", (R1, NEXT1)))
-    assert [(target.fate, target.attempt) for target in outcome] == [(Fate.LOST, 2), (Fate.RESTORED, 2)]
+    outcome = await bare.client.restore(RestoreArguments("one", "c2"))
+    assert {(target.source, target.fate, target.attempt) for target in outcome} == {
+        (R1, Fate.LOST, 2),
+        (NEXT1, Fate.RESTORED, 2),
+        (R2, Fate.RESTORED, 1),
+    }
     assert set(x.sessions) == {(NEXT1, "run-2")}

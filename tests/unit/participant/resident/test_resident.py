@@ -13,7 +13,7 @@ from gymckpt.core.kinds import Capture, Kind
 from gymckpt.core.transitions import Abort, Activate, Confirm, Discard
 from gymckpt.errors import RestoreAborted, StaleAttempt
 from gymckpt.participant.resident import ResidentParticipant
-from tests.unit.participant.rounds import Rounds, settled, until
+from tests.unit.participant.rounds import PATIENCE, Rounds, settled, until
 
 
 class Runner(ResidentParticipant):
@@ -40,9 +40,13 @@ class Running:
             runner.free(run)
         return "finished"
 
+    async def result(self) -> str:
+        async with asyncio.timeout(PATIENCE):
+            return await self.task
+
     async def finish(self) -> str:
         self.end.set()
-        return await self.task
+        return await self.result()
 
 
 @pytest.fixture
@@ -108,7 +112,7 @@ async def test_what_has_ended_since_is_named_and_other_runs_of_its_rollout_are_s
     ]
     assert (installed.sessions, runner.runs()) == (1, {"run-b": "b"})
     with pytest.raises(StaleAttempt, match="a-a1 was retired while it ran at agent/simple_agent"):
-        await newer.task
+        await newer.result()
     assert await b.finish() == "finished"
 
 
@@ -122,7 +126,7 @@ async def test_only_what_this_very_process_held_goes_on(rounds: Rounds, runner: 
     _, installed = await rounds.install(runner, digest, ("a", 1))
     assert (installed.sessions, installed.unloadable, runner.runs()) == (0, (), {})
     with pytest.raises(StaleAttempt):
-        await mine.task
+        await mine.result()
     assert other.runs() == {"run-a": "a"}
 
 
@@ -133,7 +137,7 @@ async def test_a_listed_discard_stops_what_would_have_gone_on(rounds: Rounds, ru
     fence, _ = await rounds.install(runner, digest, ("a", 1), ("b", 1))
     await rounds.ask(runner, fence, Discard((Episode("a", 1),)))
     with pytest.raises(StaleAttempt):
-        await a.task
+        await a.result()
     await rounds.ask(runner, fence, Activate())
     assert runner.runs() == {"run-b": "b-a1"}
     assert await b.finish() == "finished"
@@ -151,7 +155,7 @@ async def test_a_restore_that_is_aborted_changes_no_run_and_its_retire_stops_it(
     await rounds.retire(runner, "a-a1")
     assert runner.runs() == {}
     with pytest.raises(StaleAttempt):
-        await a.task
+        await a.result()
 
 
 async def test_a_retire_ends_this_attempt_and_those_before_it(rounds: Rounds, runner: Runner) -> None:
@@ -160,7 +164,7 @@ async def test_a_retire_ends_this_attempt_and_those_before_it(rounds: Rounds, ru
     await rounds.restore(runner, (await rounds.checkpoint(runner)).digest, ("a", 1))
     await rounds.retire(runner, "a", "b")
     with pytest.raises(StaleAttempt):
-        await b.task
+        await b.result()
     assert runner.runs() == {"run-a": "a-a1"}
     for text in ("a", "b"):
         with pytest.raises(StaleAttempt, match="refused"):
@@ -168,7 +172,7 @@ async def test_a_retire_ends_this_attempt_and_those_before_it(rounds: Rounds, ru
     assert (await runner.begin(Episode("a"), "run-a")).episode == Episode("a", 1), "the run goes on under its key"
     await rounds.retire(runner, "a-a1")
     with pytest.raises(StaleAttempt):
-        await a.task
+        await a.result()
 
 
 async def test_nothing_runs_before_the_process_is_a_member(rounds: Rounds, runner: Runner) -> None:
@@ -181,7 +185,7 @@ async def test_nothing_runs_before_the_process_is_a_member(rounds: Rounds, runne
     runner.gate.start()
     runner.moved()
     with pytest.raises(StaleAttempt):
-        await a.task
+        await a.result()
 
 
 async def test_a_session_without_work_is_retired_too(rounds: Rounds, runner: Runner) -> None:
