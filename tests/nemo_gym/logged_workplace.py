@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-from typing import Any
-
 from fastapi import Request
 from nemo_gym.server_utils import SESSION_ID_KEY
 from resources_servers.workplace_assistant.app import (
@@ -16,6 +12,7 @@ from resources_servers.workplace_assistant.app import (
 
 from gymckpt.nemo_gym import declare
 from gymckpt.nemo_gym.adapters.workplace_assistant import WorkplaceAssistant
+from tests.nemo_gym.executions import append
 
 
 class LoggedWorkplace(WorkbenchResourcesServer):  # type: ignore[misc]
@@ -26,15 +23,6 @@ class LoggedWorkplace(WorkbenchResourcesServer):  # type: ignore[misc]
         line = {"session": request.session[SESSION_ID_KEY], "tool": path, "arguments": body.model_dump()}
         append(line)
         return answer
-
-
-def append(line: dict[str, Any]) -> None:
-    """One write, so that a killed process leaves whole lines."""
-    file = os.open(os.environ["EXECUTIONS"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        os.write(file, f"{json.dumps(line, sort_keys=True)}\n".encode())
-    finally:
-        os.close(file)
 
 
 declare("tests.nemo_gym.logged_workplace:LoggedWorkplace")(WorkplaceAssistant)
