@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import pandas as pd
 
 from servers.resources.workplace_assistant.declare import Toolkit, optional, required
-from servers.resources.workplace_assistant.tables import rows_where
 
 FIELDS = (
     "date_of_visit",
@@ -41,7 +40,7 @@ class AnalyticsTool(Toolkit):
         if not visitor_id:
             return "Visitor ID not provided."
         visits = self._tables.analytics_data
-        found = visits[rows_where(visits, "visitor_id", visitor_id)]
+        found = visits[visits["visitor_id"] == visitor_id]
         return "Visitor not found." if found.empty else found.to_dict(orient="records")
 
     def create_plot(
@@ -52,12 +51,14 @@ class AnalyticsTool(Toolkit):
         plot_type: Annotated[Any, required("How to plot it, one of: " + ", ".join(map(repr, PLOT_TYPES)))] = None,
     ) -> str:
         """Plots a value over a range of days and returns the path of the picture."""
-        if not time_min or not time_max:
-            return "Time range not provided."
+        if not time_min:
+            return "Start date not provided."
+        if not time_max:
+            return "End date not provided."
         if value_to_plot not in PLOT_VALUES:
-            return "Value to plot must be one of: " + ", ".join(PLOT_VALUES) + "."
+            return "Value to plot must be one of " + ", ".join(map(repr, PLOT_VALUES))
         if plot_type not in PLOT_TYPES:
-            return "Plot type must be one of: " + ", ".join(PLOT_TYPES) + "."
+            return "Plot type must be one of " + ", ".join(map(repr, PLOT_TYPES[:-1])) + f", or {PLOT_TYPES[-1]!r}"
         path = f"plots/{time_min}_{time_max}_{value_to_plot}_{plot_type}.png"
         plots = self._tables.analytics_plots.copy()
         plots.loc[len(plots)] = [path]
@@ -65,12 +66,12 @@ class AnalyticsTool(Toolkit):
         return path
 
     def total_visits_count(self, time_min: FirstDay = None, time_max: LastDay = None) -> object:
-        """Counts the visits within a range of days."""
-        return len(self._visits(time_min, time_max))
+        """Counts the visits of each day within a range of days."""
+        return self._visits(time_min, time_max).groupby("date_of_visit").size().to_dict()
 
     def engaged_users_count(self, time_min: FirstDay = None, time_max: LastDay = None) -> object:
-        """Counts the visits of engaged users within a range of days."""
-        return int(self._visits(time_min, time_max)["user_engaged"].sum())
+        """Counts the visits of engaged users on each day within a range of days."""
+        return self._visits(time_min, time_max).groupby("date_of_visit")["user_engaged"].sum().to_dict()
 
     def traffic_source_count(
         self,
@@ -80,18 +81,20 @@ class AnalyticsTool(Toolkit):
             Any, optional("Where the visits came from, one of: " + ", ".join(map(repr, TRAFFIC_SOURCES)))
         ] = None,
     ) -> object:
-        """Counts the visits from one traffic source, or from all, within a range of days."""
+        """Counts the visits from one traffic source, or from all, on each day within a range of days."""
         visits = self._visits(time_min, time_max)
-        return len(visits) if traffic_source is None else int((visits["traffic_source"] == traffic_source).sum())
+        if not traffic_source:
+            return visits.groupby("date_of_visit").size().to_dict()
+        return (visits["traffic_source"] == traffic_source).groupby(visits["date_of_visit"]).sum().to_dict()
 
     def get_average_session_duration(self, time_min: FirstDay = None, time_max: LastDay = None) -> object:
-        """Returns the average length of a visit in seconds within a range of days."""
+        """Returns the average length of a visit in seconds on each day within a range of days."""
         visits = self._visits(time_min, time_max)
         seconds = visits["session_duration_seconds"].astype(float)
         if visits is self._tables.analytics_data:
             # Without a range the session's own column becomes numbers, and later answers show it.
             self._tables.analytics_data = visits.assign(session_duration_seconds=seconds)
-        return float(seconds.mean())
+        return seconds.groupby(visits["date_of_visit"]).mean().to_dict()
 
     def _visits(self, time_min: Any, time_max: Any) -> pd.DataFrame:
         visits = self._tables.analytics_data

@@ -9,7 +9,7 @@ from typing import Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 
 from gymckpt.participant import ResourcesParticipant
 from servers.execution_log import ExecutionLog
@@ -30,6 +30,10 @@ class ToolArguments(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
+class ToolAnswer(BaseModel):
+    output: Any
+
+
 class WorkplaceVerifyRequest(VerifyRequest):
     ground_truth: list[dict[str, str]]
     id: int
@@ -37,9 +41,9 @@ class WorkplaceVerifyRequest(VerifyRequest):
     environment_name: str
 
 
-def workplace_app(name: str, pristine: Tables, log: ExecutionLog) -> FastAPI:
-    """The server `name`. Every session starts from `pristine`, which stays as it is."""
-    sessions: dict[str, Tables] = {}
+def workplace_app(name: str, pristine: Tables, log: ExecutionLog, sessions: dict[str, Tables] | None = None) -> FastAPI:
+    """The server `name`. Every session starts from `pristine`, which stays as it is, and is kept in `sessions`."""
+    sessions = {} if sessions is None else sessions
     participant = ResourcesParticipant(name, state=TablesState(sessions), verify="wait")
 
     @asynccontextmanager
@@ -77,13 +81,13 @@ def workplace_app(name: str, pristine: Tables, log: ExecutionLog) -> FastAPI:
         return {"resources_session_id": body.resources_session_id}
 
     @app.post("/{tool}")
-    async def use_tool(tool: str, body: ToolArguments) -> JSONResponse:
+    async def use_tool(tool: str, body: ToolArguments) -> Response:
         call, arguments = this_call(), body.model_dump()
         tables = sessions.get(session_of(call))
         if tables is None:
             raise not_seeded()
         output = call_tool(tables, tool, arguments)
         log.record(call, tool, arguments)
-        return JSONResponse({"output": output})
+        return Response(ToolAnswer(output=output).model_dump_json(), media_type="application/json")
 
     return app

@@ -7,13 +7,16 @@ from typing import Annotated, Any
 import pandas as pd
 
 from servers.resources.workplace_assistant.declare import Toolkit, optional, required
-from servers.resources.workplace_assistant.paging import Page, PageSize, paged
-from servers.resources.workplace_assistant.tables import next_number, rows_containing, rows_where, with_row
+from servers.resources.workplace_assistant.paging import Page, PageSize, Record, paged
+from servers.resources.workplace_assistant.tables import has_id, next_number, with_row
 
 EventId = Annotated[Any, required("Id of the event, 8 digits")]
 
 FIELDS = ("event_id", "event_name", "participant_email", "event_start", "duration")
 CHANGEABLE = FIELDS[1:]
+
+NO_ID = "Invalid event ID format. Expected 8-digit ID."
+NO_TIME = "Invalid {} format. Expected YYYY-MM-DD HH:MM:SS."
 
 
 class CalendarTool(Toolkit):
@@ -29,33 +32,41 @@ class CalendarTool(Toolkit):
             return "Event ID not provided."
         if not field:
             return "Field not provided."
+        if not _is_id(event_id):
+            return NO_ID
+        if field not in FIELDS:
+            return "Invalid field. Available fields are: " + ", ".join(FIELDS)
         events = self._tables.calendar_events
-        found = events[rows_where(events, "event_id", event_id)]
+        found = events[events["event_id"] == event_id]
         if found.empty:
             return "Event not found."
-        if field not in FIELDS:
-            return "Field not found."
         return {field: found[field].iloc[0]}
 
     def search_events(
         self,
         query: Annotated[Any, optional("Text to find in event_name or participant_email")] = "",
-        time_min: Annotated[Any, optional("Events end at or after this time, YYYY-MM-DD HH:MM:SS")] = None,
+        time_min: Annotated[Any, optional("Events start at or after this time, YYYY-MM-DD HH:MM:SS")] = None,
         time_max: Annotated[Any, optional("Events start at or before this time, YYYY-MM-DD HH:MM:SS")] = None,
         page: Page = 1,
         page_size: PageSize = 5,
     ) -> object:
-        """Finds events by text and time, the earliest first."""
+        """Finds events by text and time, the latest first."""
+        if time_min and not _is_time(time_min):
+            return NO_TIME.format("time_min")
+        if time_max and not _is_time(time_max):
+            return NO_TIME.format("time_max")
         events = self._tables.calendar_events
-        named, invited = (rows_containing(events, column, query) for column in ("event_name", "participant_email"))
-        found = events[named | invited]
+        texts = (events["event_name"], events["participant_email"])
+        named, invited = (text.str.contains(query, case=False, na=False) for text in texts)
+        found: list[Record] = events[named | invited].to_dict(orient="records")
         if time_min:
-            minutes = pd.to_timedelta(pd.to_numeric(found["duration"]), unit="min")
-            found = found[pd.to_datetime(found["event_start"]) + minutes >= pd.Timestamp(time_min)]
+            found = [event for event in found if _start(event) >= pd.Timestamp(time_min)]
         if time_max:
-            found = found[pd.to_datetime(found["event_start"]) <= pd.Timestamp(time_max)]
-        found = found.sort_values("event_start", kind="stable")
-        return "No events found." if found.empty else paged(found, "events", page, page_size)
+            found = [event for event in found if _start(event) <= pd.Timestamp(time_max)]
+        if not found:
+            return "No events found."
+        found.sort(key=_start, reverse=True)
+        return paged(found, "events", page, page_size)
 
     def create_event(
         self,
@@ -73,21 +84,25 @@ class CalendarTool(Toolkit):
             return "Event start not provided."
         if not duration:
             return "Event duration not provided."
+        refusal = _refusal({"event_start": event_start, "duration": duration})
+        if refusal:
+            return refusal
         events = self._tables.calendar_events
         event_id = f"{next_number(events, 'event_id'):08d}"
         values = (event_id, event_name, participant_email.lower(), event_start, duration)
-        self._tables.calendar_events = with_row(events, dict(zip(FIELDS, values, strict=True)))
+        self._tables.calendar_events = with_row(events, dict(zip(FIELDS, values, strict=True)), renumbered=False)
         return event_id
 
     def delete_event(self, event_id: EventId = None) -> str:
         """Deletes the event with this id."""
         if not event_id:
             return "Event ID not provided."
+        if not _is_id(event_id):
+            return NO_ID
         events = self._tables.calendar_events
-        deleted = rows_where(events, "event_id", event_id)
-        if not deleted.any():
+        if not has_id(events, "event_id", event_id):
             return "Event not found."
-        self._tables.calendar_events = events[~deleted]
+        self._tables.calendar_events = events[events["event_id"] != event_id]
         return "Event deleted successfully."
 
     def update_event(
@@ -99,12 +114,46 @@ class CalendarTool(Toolkit):
         """Changes one field of the event with this id."""
         if not event_id or not field or not new_value:
             return "Event ID, field, or new value not provided."
-        events = self._tables.calendar_events.copy()
-        changed = rows_where(events, "event_id", event_id)
-        if not changed.any():
-            return "Event not found."
+        if not _is_id(event_id):
+            return NO_ID
         if field not in CHANGEABLE:
-            return "Field not valid."
-        events.loc[changed, field] = new_value.lower() if field == "participant_email" else new_value
+            return "Invalid field. Available fields are: " + ", ".join(CHANGEABLE)
+        refusal = _refusal({field: new_value})
+        if refusal:
+            return refusal
+        events = self._tables.calendar_events.copy()
+        if not has_id(events, "event_id", event_id):
+            return "Event not found."
+        value = new_value.lower() if field == "participant_email" else new_value
+        events.loc[events["event_id"] == event_id, field] = value
         self._tables.calendar_events = events
         return "Event updated successfully."
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str) and value.isdigit() and len(value) == 8
+
+
+def _is_time(value: Any) -> bool:
+    try:
+        pd.Timestamp(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _start(event: Record) -> pd.Timestamp:
+    return pd.Timestamp(event["event_start"])
+
+
+def _refusal(values: dict[str, Any]) -> str | None:
+    if "event_start" in values and not _is_time(values["event_start"]):
+        return NO_TIME.format("event_start")
+    if "duration" in values:
+        try:
+            minutes = int(values["duration"])
+        except ValueError:
+            return "Invalid duration format. Expected a number of minutes."
+        if minutes <= 0:
+            return "Duration must be a positive number of minutes."
+    return None

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from servers.resources.workplace_assistant.declare import Toolkit, optional, required
 from servers.resources.workplace_assistant.paging import Page, PageSize, paged
-from servers.resources.workplace_assistant.tables import next_number, rows_containing, rows_where, with_row
+from servers.resources.workplace_assistant.tables import has_id, next_number, rows_containing, with_row
 
 STATUSES = ("Qualified", "Won", "Lost", "Lead", "Proposal")
 PRODUCTS = ("Software", "Hardware", "Services", "Consulting", "Training")
@@ -22,7 +22,17 @@ FIELDS = (
     "follow_up_by",
     "notes",
 )
-CHANGEABLE = FIELDS[1:]
+CHANGEABLE = (
+    "customer_name",
+    "assigned_to_email",
+    "customer_email",
+    "customer_phone",
+    "last_contact_date",
+    "product_interest",
+    "status",
+    "notes",
+    "follow_up_by",
+)
 ADDRESSES = ("assigned_to_email", "customer_email")
 
 CustomerId = Annotated[Any, required("Id of the customer")]
@@ -58,7 +68,7 @@ class CustomerRelationshipManagerTool(Toolkit):
             "follow_up_by": (follow_up_by_min, follow_up_by_max),
         }
         if not any(texts.values()) and not any(first or last for first, last in ranges.values()):
-            return "No search parameters provided."
+            return "No search parameters provided. Please provide at least one parameter."
         found = self._tables.customers
         for column, text in texts.items():
             if text:
@@ -67,8 +77,8 @@ class CustomerRelationshipManagerTool(Toolkit):
             if first:
                 found = found[found[column] >= first]
             if last:
-                found = found[found[column].str.slice(0, len(last)) <= last]
-        return "No customers found." if found.empty else paged(found, "customers", page, page_size)
+                found = found[found[column] <= last]
+        return paged(found.to_dict(orient="records"), "customers", page, page_size)
 
     def update_customer(
         self,
@@ -79,16 +89,17 @@ class CustomerRelationshipManagerTool(Toolkit):
         """Changes one field of the customer with this id."""
         if not customer_id or not field or not new_value:
             return "Customer ID, field, or new value not provided."
+        if field == "status" and new_value not in STATUSES:
+            return "Status not valid. Please choose from: " + ", ".join(map(repr, STATUSES))
+        if field == "product_interest" and new_value not in PRODUCTS:
+            return "Product interest not valid. Please choose from: " + ", ".join(map(repr, PRODUCTS))
+        value = new_value.lower() if field in ADDRESSES else new_value
         customers = self._tables.customers.copy()
-        changed = rows_where(customers, "customer_id", customer_id)
-        if not changed.any():
+        if not has_id(customers, "customer_id", customer_id):
             return "Customer not found."
-        if field not in CHANGEABLE:
-            return "Field not valid."
-        refusal = _refusal({field: new_value})
-        if refusal:
-            return refusal
-        customers.loc[changed, field] = new_value.lower() if field in ADDRESSES else new_value
+        if field not in customers.columns:
+            return "Field not valid. Please choose from: " + ", ".join(map(repr, CHANGEABLE))
+        customers.loc[customers["customer_id"] == customer_id, field] = value
         self._tables.customers = customers
         return "Customer updated successfully."
 
@@ -106,13 +117,13 @@ class CustomerRelationshipManagerTool(Toolkit):
     ) -> str:
         """Adds a customer and returns the new id."""
         if not customer_name or not assigned_to_email or not status:
-            return "Customer name, person in charge, or status not provided."
+            return "Please provide all required fields: customer_name, assigned_to_email, status."
         customers = self._tables.customers
         row = {
             "customer_id": f"{next_number(customers, 'customer_id'):08d}",
             "assigned_to_email": assigned_to_email.lower(),
             "customer_name": customer_name,
-            "customer_email": customer_email.lower() if customer_email else None,
+            "customer_email": customer_email.lower() if customer_email else customer_email,
             "customer_phone": customer_phone,
             "last_contact_date": last_contact_date,
             "product_interest": product_interest,
@@ -120,9 +131,6 @@ class CustomerRelationshipManagerTool(Toolkit):
             "follow_up_by": follow_up_by,
             "notes": notes,
         }
-        refusal = _refusal(row)
-        if refusal:
-            return refusal
         self._tables.customers = with_row(customers, row)
         return str(row["customer_id"])
 
@@ -131,16 +139,7 @@ class CustomerRelationshipManagerTool(Toolkit):
         if not customer_id:
             return "Customer ID not provided."
         customers = self._tables.customers
-        deleted = rows_where(customers, "customer_id", customer_id)
-        if not deleted.any():
+        if not has_id(customers, "customer_id", customer_id):
             return "Customer not found."
-        self._tables.customers = customers[~deleted]
+        self._tables.customers = customers[customers["customer_id"] != customer_id]
         return "Customer deleted successfully."
-
-
-def _refusal(values: dict[str, Any]) -> str | None:
-    if "status" in values and values["status"] not in STATUSES:
-        return "Status must be one of: " + ", ".join(STATUSES) + "."
-    if values.get("product_interest") is not None and values["product_interest"] not in PRODUCTS:
-        return "Product interest must be one of: " + ", ".join(PRODUCTS) + "."
-    return None

@@ -76,21 +76,21 @@ def _read(table: str, source: Path | IO[str]) -> pd.DataFrame:
     return pd.read_csv(source, dtype=str)
 
 
-def with_row(frame: pd.DataFrame, row: Mapping[str, Any]) -> pd.DataFrame:
-    """`frame` with `row` at its end, numbered anew from 0; columns take whatever dtype now holds all their cells."""
-    return pd.concat([frame, pd.DataFrame([row])], ignore_index=True)
+def with_row(frame: pd.DataFrame, row: Mapping[str, Any], *, renumbered: bool = True) -> pd.DataFrame:
+    """`frame` with `row` at its end, the labels numbered anew from 0 or the new row's label 0; columns take whatever
+    dtype now holds all their cells."""
+    return pd.concat([frame, pd.DataFrame([row])], ignore_index=renumbered)
 
 
-def rows_where(frame: pd.DataFrame, column: str, value: object) -> pd.Series[bool]:
-    """Which rows hold the text `value` in `column`; none for a value that is no text."""
-    if not isinstance(value, str):
-        return pd.Series(False, index=frame.index, dtype=bool)
-    return frame[column] == value
+def rows_containing(frame: pd.DataFrame, column: str, pattern: Any) -> pd.Series[bool]:
+    """Which rows match the regular expression `pattern` somewhere in `column`, in any case. A cell that is no text
+    makes the mask unusable."""
+    return frame[column].str.contains(pattern, case=False)
 
 
-def rows_containing(frame: pd.DataFrame, column: str, text: Any) -> pd.Series[bool]:
-    """Which rows have `text` somewhere in `column`, in any case. A cell that is no text makes the mask unusable."""
-    return frame[column].str.contains(text, case=False, regex=False)
+def has_id(frame: pd.DataFrame, column: str, value: Any) -> bool:
+    """Whether some row holds `value` in `column`. Raises ValueError for a list."""
+    return value in frame[column].values
 
 
 def next_number(frame: pd.DataFrame, column: str) -> int:

@@ -127,9 +127,9 @@ SCRIPT: list[Call] = [
     ("analytics_get_average_session_duration", {}),
     ("analytics_get_visitor_information_by_id", {"visitor_id": SMALL.analytics_data["visitor_id"].iloc[1]}),
     ("analytics_create_plot", {"time_min": "a", "time_max": "b", "value_to_plot": "total_visits", "plot_type": "bar"}),
-    ("calendar_create_event", {"event_name": "x", "participant_email": "p", "event_start": "soon", "duration": 30}),
-    ("calendar_search_events", {"query": "x", "time_min": "2023-10-01"}),
-    ("calendar_update_event", {"event_id": "00000300", "field": "duration", "new_value": ["60"]}),
+    ("calendar_create_event", {"event_name": "x", "participant_email": "p", "event_start": 5, "duration": 30}),
+    ("calendar_search_events", {"query": "x", "time_min": "2023-10-01T00:00Z"}),
+    ("calendar_update_event", {"event_id": "00000300", "field": "event_name", "new_value": ["60"]}),
     ("calendar_search_events", {"query": ""}),
 ]
 

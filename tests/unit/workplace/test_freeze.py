@@ -27,7 +27,7 @@ VALUES = ID | {
     "new_value": "Edda",
     "participant_email": "p@x",
     "plot_type": "bar",
-    "recipient": "a@b",
+    "recipient": "a@b.example",
     "status": "Lead",
     "subject": "s",
     "task_name": "t",

@@ -42,7 +42,7 @@ def test_an_unknown_tool_is_answered_in_words(tables: Tables) -> None:
 
 def test_an_argument_that_is_null_counts_as_not_given(tables: Tables) -> None:
     assert call(tables, "email_delete_email", {"email_id": None}) == "Email ID not provided."
-    assert call(tables, "analytics_total_visits_count", {"time_min": None}) == 1000
+    assert sum(call(tables, "analytics_total_visits_count", {"time_min": None}).values()) == 1000
 
 
 def test_a_missing_cell_is_answered_as_null(tables: Tables) -> None:
@@ -52,10 +52,12 @@ def test_a_missing_cell_is_answered_as_null(tables: Tables) -> None:
     assert answer["pagination"] == {"total_customers": 1, "page": 1, "page_size": 5, "total_pages": 1}
 
 
-def test_a_page_behind_the_last_one_is_empty(tables: Tables) -> None:
-    answer = call(tables, "email_search_emails", {"query": "", "page": 99, "page_size": 100})
-    assert answer["emails"] == []
-    assert answer["pagination"]["total_pages"] == 5
+@pytest.mark.parametrize(("page", "shown", "first"), [(99, 5, 400), (5, 5, 400), (2, 2, 100), (0, 1, 0), (-7, 1, 0)])
+def test_a_page_out_of_range_is_the_nearest(page: int, shown: int, first: int, tables: Tables) -> None:
+    answer = call(tables, "email_search_emails", {"query": "", "page": page, "page_size": 100})
+    latest_first = tables.emails["sent_datetime"].sort_values(ascending=False).tolist()
+    assert [mail["sent_datetime"] for mail in answer["emails"]] == latest_first[first : first + 100]
+    assert answer["pagination"] == {"total_emails": 500, "page": shown, "page_size": 100, "total_pages": 5}
 
 
 def test_mail_search_wants_every_word_and_gives_the_latest_first(tables: Tables) -> None:
@@ -71,9 +73,8 @@ def test_the_limits_of_a_search_are_inclusive(tables: Tables) -> None:
     day = mail["sent_datetime"][:10]
     found = call(tables, "email_search_emails", {"date_min": day, "date_max": day, "page_size": 500})
     assert mail["email_id"] in [row["email_id"] for row in found["emails"]]
-    end = pd.Timestamp(event["event_start"]) + pd.Timedelta(minutes=int(event["duration"]))
-    times = {"time_min": str(end), "time_max": event["event_start"], "page_size": 300}
-    found = call(tables, "calendar_search_events", times)
+    start = event["event_start"]
+    found = call(tables, "calendar_search_events", {"time_min": start, "time_max": start})
     assert event["event_id"] in [row["event_id"] for row in found["events"]]
 
 
@@ -99,7 +100,7 @@ def test_a_new_email_has_an_id_without_leading_zeros_and_the_fixed_time(tables: 
             "project_management_create_task",
             {
                 "task_name": "t",
-                "assigned_to_email": "p@x",
+                "assigned_to_email": "Ines.Varga@lindenquay.example",
                 "list_name": "Backlog",
                 "due_date": "2023-12-01",
                 "board": "Design",
@@ -132,8 +133,8 @@ def test_an_average_without_a_range_turns_the_column_into_numbers(tables: Tables
     assert type(call(tables, information, visitor)[0]["session_duration_seconds"]) is str
     call(tables, "analytics_get_average_session_duration", {"time_min": "2023-10-01"})
     assert type(call(tables, information, visitor)[0]["session_duration_seconds"]) is str
-    average = call(tables, "analytics_get_average_session_duration", {})
-    assert 0 < average < 120
+    averages = call(tables, "analytics_get_average_session_duration", {})
+    assert all(0 < average < 120 for average in averages.values())
     assert type(call(tables, information, visitor)[0]["session_duration_seconds"]) is float
 
 
@@ -142,7 +143,7 @@ def test_a_deletion_leaves_a_gap_and_an_addition_numbers_the_rows_anew(tables: T
     call(tables, "email_delete_email", {"email_id": tables.emails["email_id"].iloc[3]})
     assert type(tables.emails.index) is pd.Index
     assert 3 not in tables.emails.index
-    call(tables, "email_send_email", {"recipient": "a@b", "subject": "s", "body": "b"})
+    call(tables, "email_send_email", {"recipient": "a@b.example", "subject": "s", "body": "b"})
     assert isinstance(tables.emails.index, pd.RangeIndex)
 
 
@@ -167,19 +168,11 @@ def test_a_number_for_a_text_is_refused_or_stored_as_pandas_does(tables: Tables)
     ("name", "arguments", "answer"),
     [
         ("email_get_email_information_by_id", {"email_id": "x", "field": "subject"}, "Email not found."),
-        ("email_get_email_information_by_id", {"email_id": "00000001", "field": "x"}, "Field not found."),
-        ("calendar_update_event", {"event_id": "00000001", "field": "event_id", "new_value": "1"}, "Field not valid."),
-        ("calendar_delete_event", {"event_id": {"a": 1}}, "Event not found."),
         ("company_directory_find_email_address", {"name": "VARGA"}, ["ines.varga@lindenquay.example"]),
         (
             "analytics_create_plot",
             {"time_min": "a", "time_max": "b", "value_to_plot": "total_visits", "plot_type": "bar"},
             "plots/a_b_total_visits_bar.png",
-        ),
-        (
-            "project_management_update_task",
-            {"task_id": "00000001", "field": "board", "new_value": "Roof"},
-            "Board must be one of: Back end, Front end, Design.",
         ),
     ],
 )
@@ -190,7 +183,10 @@ def test_simple_answers(name: str, arguments: dict[str, Any], answer: object, ta
 def test_counts_add_up(tables: Tables) -> None:
     days = {"time_min": "2023-09-10", "time_max": "2023-10-10"}
     total = call(tables, "analytics_total_visits_count", days)
+    assert (min(total), max(total)) == ("2023-09-10", "2023-10-10")
     sources = ("direct", "referral", "search engine", "social media")
     counts = [call(tables, "analytics_traffic_source_count", days | {"traffic_source": source}) for source in sources]
-    assert 0 < total == sum(counts) < 1000
-    assert 0 < call(tables, "analytics_engaged_users_count", days) < total
+    assert total == {day: sum(count[day] for count in counts) for day in total}
+    assert total == call(tables, "analytics_traffic_source_count", days)
+    engaged = call(tables, "analytics_engaged_users_count", days)
+    assert 0 < sum(engaged.values()) < sum(total.values()) < 1000
