@@ -76,6 +76,7 @@ _NEXT: tuple[tuple[type[GymckptError], str], ...] = (
     ),
 )
 
+STOPPING = "the attempts are refused already: the same command again waits for whoever has not stopped them"
 # Where a class has several causes, a key of the details tells them apart; this table is asked first.
 _NEXT_BY_DETAIL: tuple[tuple[type[GymckptError], str, str], ...] = (
     (
@@ -83,6 +84,8 @@ _NEXT_BY_DETAIL: tuple[tuple[type[GymckptError], str, str], ...] = (
         "listen",
         "find out what listens there, or choose another --listen; port 0 takes a free one",
     ),
+    (errors.DeadlineExceeded, "refused", STOPPING),
+    (errors.ParticipantLost, "refused", STOPPING),
     (
         errors.StoreUnavailable,
         "process",

@@ -51,7 +51,9 @@ def episodes(_ctx: click.Context, param: click.Parameter, given: tuple[str, ...]
     words = _words(given, param)
     if given and not words:
         raise click.BadParameter(
-            f"{' '.join(map(repr, given))} names no episode; leave the option out to mean all of them", param=param
+            f"{' '.join(map(repr, given))} names no episode"
+            + ("; leave the option out to mean all of them" if isinstance(param, click.Option) else ""),
+            param=param,
         )
     return _each(Episode.parse, words, param)
 

@@ -11,6 +11,7 @@ import click
 from gymckpt.cli.checkpoint import checkpoint
 from gymckpt.cli.exits import Exit, exit_code
 from gymckpt.cli.participants import participants
+from gymckpt.cli.retire import retire
 from gymckpt.cli.serve import serve
 from gymckpt.cli.session import COORDINATOR, Session, shared_options
 from gymckpt.cli.store import store
@@ -25,7 +26,7 @@ def gymckpt() -> None:
     """Coordinated checkpoints of in-flight RL rollouts over several server processes."""
 
 
-for command in (serve, checkpoint, participants, store):
+for command in (serve, checkpoint, participants, retire, store):
     gymckpt.add_command(command)
 
 

@@ -31,7 +31,7 @@ async def retire(context: Context, links: Sequence[Link], episodes: tuple[Episod
     if not failed:
         return
     said = "; ".join(f"{name}: {error.message}" for name, error in failed.items())
-    details = {"participants": ",".join(failed)}
+    details = {"participants": ",".join(failed), "refused": str(len(episodes))}
     if all(isinstance(error, ParticipantLost) for error in failed.values()):
         raise ParticipantLost(f"{said}; the attempts are refused everywhere from now on; retry", details=details)
     if all(isinstance(error, DeadlineExceeded | ParticipantLost) for error in failed.values()):

@@ -61,6 +61,8 @@ def test_a_refusal_that_a_person_can_act_on_says_how(error: GymckptError) -> Non
         (errors.TransportFailed("x", details={"listen": "127.0.0.1:1"}), "choose another --listen"),
         (errors.StoreUnavailable("x", details={"address": "127.0.0.1:1"}), "see that `gymckpt serve` runs"),
         (errors.StoreUnavailable("x", details={"directory": "/data", "process": "7"}), "stop that process, or name"),
+        (errors.DeadlineExceeded("x", details={"refused": "1"}), "the same command again waits for whoever has not"),
+        (errors.ParticipantLost("x", details={"refused": "1"}), "the attempts are refused already"),
         (errors.StoreUnavailable("x", details={"doing": "opening the store at /data"}), "the store's directory"),
     ],
 )

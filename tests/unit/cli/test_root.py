@@ -35,6 +35,7 @@ def test_these_are_the_commands() -> None:
         "gymckpt checkpoint resume",
         "gymckpt checkpoint show",
         "gymckpt participants",
+        "gymckpt retire",
         "gymckpt serve",
         "gymckpt store verify",
     ]
