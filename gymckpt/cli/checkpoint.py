@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import secrets
+from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import click
@@ -23,10 +24,15 @@ from gymckpt.coordinator import (
     OnNotReady,
     OnUnloadable,
     RestoreArguments,
+    RestoreProgress,
+    RestoreStage,
     ResumePolicy,
     Stage,
 )
+from gymckpt.core.arguments import LATEST
+from gymckpt.core.ids import Episode
 from gymckpt.core.report import LostEpisode
+from gymckpt.errors import InvalidField
 
 # Named as the fields of CheckpointArguments, and giving their values.
 CREATE_OPTIONS = options.together(
@@ -72,6 +78,11 @@ RESTORE_OPTIONS = options.together(
         callback=options.episodes,
         metavar="E,E,...|@FILE",
         help="Episodes as the checkpoint names them. Default: all of them.",
+    ),
+    click.option(
+        "--lost-state",
+        is_flag=True,
+        help="Only the episodes that a process which died has held; all others go on. Nothing to restore is a success.",
     ),
     options.choice(
         "--on-unloadable",
@@ -150,13 +161,19 @@ def show(session: Session, checkpoint_id: str, controller_state: BinaryIO | None
 @RESTORE_OPTIONS
 @shared_options
 @pass_session
-def restore(session: Session, /, checkpoint_id: str, restore_id: str | None, **given: Any) -> None:
+def restore(session: Session, /, checkpoint_id: str, restore_id: str | None, lost_state: bool, **given: Any) -> None:
     """Restore episodes as new attempts, all or nothing; start their replacements only after this succeeded.
 
-    Without ID it is `latest`, the newest published checkpoint.
+    Without ID it is `latest`, the newest published checkpoint. When one server died and was started again, --lost-state restores what it held.
 
     Example: gymckpt checkpoint restore latest --on-unloadable restart
     """
+    if lost_state:
+        checkpoint_id, given["episodes"] = _lost_state(session, checkpoint_id, given["episodes"])
+        if not given["episodes"]:
+            end = RestoreProgress(RestoreStage.RESTORED, checkpoint_id, 0, 0)
+            session.out.answer(restore_shape(end, ""), "no episode has lost state that a checkpoint holds")
+            return
     arguments = RestoreArguments(restore_id or _fresh_id(session, "restoring as restore id"), checkpoint_id, **given)
     with session.out.progress(f"restore {arguments.restore_id}") as step:
         end = session.call(lambda client: follow.restore(client.restore_checkpoint(arguments), step))
@@ -191,6 +208,20 @@ def resume(session: Session, checkpoint_id: str) -> None:
     """
     resumed = session.call(lambda client: client.resume_checkpoint(checkpoint_id))
     session.out.answer(checkpoint_shape(resumed), *checkpoint_lines(resumed))
+
+
+def _lost_state(session: Session, checkpoint_id: str, asked: Sequence[Episode]) -> tuple[str, tuple[Episode, ...]]:
+    """The latest checkpoint, and what it holds of episodes that have lost state. Raises InvalidField for another checkpoint, or for episodes named as well."""
+    if asked:
+        raise InvalidField("--lost-state finds the episodes itself; leave --episodes out", field="episodes")
+    recovery = session.call(lambda client: client.explain_recovery())
+    if checkpoint_id not in (LATEST, recovery.checkpoint_id):
+        raise InvalidField(
+            f"--lost-state goes back to the latest checkpoint, {recovery.checkpoint_id!r}, not to {checkpoint_id!r}; "
+            "name the episodes for another one",
+            field="checkpoint_id",
+        )
+    return recovery.checkpoint_id or LATEST, tuple(each.restore for each in recovery.troubles if each.restore)
 
 
 async def _taken(

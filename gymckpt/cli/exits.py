@@ -56,7 +56,7 @@ _NEXT: tuple[tuple[type[GymckptError], str], ...] = (
     ),
     (
         errors.NotReady,
-        "see `gymckpt participants --blockers`, then try again under a new id, perhaps with a longer --prepare-timeout",
+        "see `gymckpt explain`, then try again under a new id, perhaps with a longer --prepare-timeout",
     ),
     (errors.RestartInScope, "leave those episodes out of --episodes"),
     (errors.MemberMissing, "start what is missing; `gymckpt participants` shows who is here"),

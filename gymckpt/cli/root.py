@@ -10,6 +10,7 @@ import click
 
 from gymckpt.cli.checkpoint import checkpoint
 from gymckpt.cli.exits import Exit, exit_code
+from gymckpt.cli.explain import explain
 from gymckpt.cli.participants import participants
 from gymckpt.cli.retire import retire
 from gymckpt.cli.serve import serve
@@ -26,7 +27,7 @@ def gymckpt() -> None:
     """Coordinated checkpoints of in-flight RL rollouts over several server processes."""
 
 
-for command in (serve, checkpoint, participants, retire, store):
+for command in (serve, checkpoint, participants, explain, retire, store):
     gymckpt.add_command(command)
 
 

@@ -20,6 +20,7 @@ from gymckpt.coordinator.values import (
 from gymckpt.core.ids import Fence
 from gymckpt.core.kinds import Fate
 from gymckpt.core.manifest import ParticipantInfo, RestoreTarget
+from gymckpt.core.recovery import Recovery, Trouble
 from gymckpt.core.report import Blocker, LostEpisode, Report, Restart
 from gymckpt.errors import GymckptError
 from gymckpt.store.interface import Damage, ScrubProgress
@@ -126,6 +127,25 @@ def info_shape(info: ParticipantInfo) -> Shape:
 def member_report_shape(answer: MemberReport) -> Shape:
     report = None if answer.report is None else report_shape(answer.report)
     return {**info_shape(answer.participant), "report": report, "error": answer.error}
+
+
+def recovery_shape(recovery: Recovery) -> Shape:
+    return {
+        "checkpoint_id": recovery.checkpoint_id,
+        "rollouts": recovery.rollouts,
+        "recoverable": recovery.recoverable,
+        "troubles": [_trouble_shape(trouble) for trouble in recovery.troubles],
+        "silent": [str(participant) for participant in recovery.silent],
+    }
+
+
+def _trouble_shape(trouble: Trouble) -> Shape:
+    return {
+        "episode": str(trouble.episode),
+        "participant": None if trouble.participant is None else str(trouble.participant),
+        "why": trouble.why,
+        "restore": None if trouble.restore is None else str(trouble.restore),
+    }
 
 
 def report_shape(report: Report) -> Shape:

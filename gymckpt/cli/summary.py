@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gymckpt.cli.output import counted
-from gymckpt.cli.participants import lines_of
 from gymckpt.coordinator import (
     Checkpoint,
     CheckpointArguments,
     CheckpointPage,
     CheckpointProgress,
+    MemberReport,
     RestoreProgress,
     ResumePolicy,
     Stage,
@@ -45,7 +45,7 @@ def created_lines(arguments: CheckpointArguments, end: CheckpointProgress) -> li
     lines = checkpoint_lines(checkpoint)
     if checkpoint.restarts or checkpoint.lost:
         lines.append(f"  `gymckpt checkpoint show {name}` names them")
-    lines += [f"  {line}" for answer in end.waiting_for for line in lines_of(answer)]
+    lines += [f"  {line}" for answer in end.waiting_for for line in member_lines(answer)]
     longest = f"at most {arguments.gate_lease:g} s"
     if checkpoint.stage is Stage.HELD:
         lines.append(
@@ -92,6 +92,20 @@ def restore_lines(progress: RestoreProgress, restore_id: str) -> list[str]:
     lines += _listed("continues as", [f"{t.source} -> {t.target}" for t in by_fate[Fate.RESTORED]])
     for fate in (Fate.RESTARTED, Fate.LOST):
         lines += _listed("starts over as", [f"{t.source} -> {t.target}: {t.why}" for t in by_fate[fate]])
+    return lines
+
+
+def member_lines(answer: MemberReport) -> list[str]:
+    """One member for people: its readiness, each blocker, each restart."""
+    name = str(answer.participant.id)
+    if answer.report is None:
+        return [f"{name}: no answer: {answer.error}"]
+    report = answer.report
+    counts = ", ".join(f"{count} {thing}" for thing, count in sorted(report.counts.items()))
+    state = "ready" if report.ready else f"not ready, {counted(report.blocker_count, 'blocker')}"
+    lines = [f"{name}: {state}" + (f" ({counts})" if counts else "")]
+    lines += [f"  {b.type} {b.episode or '-'} {b.subject} for {b.age:.1f} s" for b in report.blockers]
+    lines += [f"  restart {restart.episode}: {restart.why}" for restart in report.restarts]
     return lines
 
 

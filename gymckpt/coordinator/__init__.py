@@ -18,6 +18,7 @@ from gymckpt.coordinator.values import (
 from gymckpt.core.arguments import CheckpointArguments, OnNotReady, OnUnloadable, RestoreArguments, ResumePolicy
 from gymckpt.core.kinds import Fate
 from gymckpt.core.manifest import RestoreTarget
+from gymckpt.core.recovery import Recovery, Trouble
 from gymckpt.core.standing import Stage
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Membership",
     "OnNotReady",
     "OnUnloadable",
+    "Recovery",
     "Registration",
     "RestoreArguments",
     "RestoreProgress",
@@ -44,5 +46,6 @@ __all__ = [
     "Settings",
     "Stage",
     "SyncCoordinatorClient",
+    "Trouble",
     "serve",
 ]

@@ -15,6 +15,7 @@ from gymckpt.core.arguments import CheckpointArguments, RestoreArguments
 from gymckpt.core.ids import Episode
 from gymckpt.core.kinds import Fate
 from gymckpt.core.manifest import ParticipantInfo, RestoreTarget
+from gymckpt.core.recovery import Recovery, Trouble
 from gymckpt.core.report import LostEpisode
 from gymckpt.core.standing import Stage
 from gymckpt.core.transitions import Holdings
@@ -25,6 +26,8 @@ from gymckpt.v1 import coordinator_pb2 as pb
 from gymckpt.v1.coordinator_pb2_grpc import CoordinatorServiceStub
 
 T = TypeVar("T")
+
+EXPLAINED_PAGE = 10_000
 
 
 class CoordinatorClient:
@@ -73,6 +76,18 @@ class CoordinatorClient:
         """What would block a cut now."""
         answer = await _call(self._stub.ExplainBlockers(pb.ExplainBlockersRequest()))
         return tuple(_member_report(entry) for entry in answer.members)
+
+    async def explain_recovery(self) -> Recovery:
+        """What would go on if every process died now, and what some deaths have cost. Raises DamagedBlob, BlobNotFound."""
+        troubles: list[Trouble] = []
+        request = pb.ExplainRecoveryRequest(page_size=EXPLAINED_PAGE)
+        while True:
+            page = await _call(self._stub.ExplainRecovery(request))
+            troubles.extend(_trouble(entry) for entry in page.troubles)
+            if not page.next_page_token:
+                silent = codec.each(codec.participant_id_from_proto, page.silent, "silent")
+                return Recovery(page.checkpoint_id, page.rollouts, page.recoverable, tuple(troubles), silent)
+            request.page_token = page.next_page_token
 
     async def create_checkpoint(self, arguments: CheckpointArguments) -> AsyncIterator[values.CheckpointProgress]:
         """Takes a checkpoint; the last progress is PUBLISHED or HELD. Leaving the iteration stops the waiting only."""
@@ -284,6 +299,15 @@ def _member_report(message: pb.MemberReport) -> values.MemberReport:
 def _progress(message: pb.CheckpointProgress) -> values.CheckpointProgress:
     waiting = tuple(_member_report(entry) for entry in message.waiting_for)
     return values.CheckpointProgress(_checkpoint(message.checkpoint), waiting, message.uploaded, message.participants)
+
+
+def _trouble(message: pb.RolloutTrouble) -> Trouble:
+    return Trouble(
+        codec.episode_from_proto(message.episode),
+        codec.participant_id_from_proto(message.participant) if message.HasField("participant") else None,
+        message.why,
+        codec.episode_from_proto(message.restore) if message.HasField("restore") else None,
+    )
 
 
 def _checkpoint(message: pb.Checkpoint) -> values.Checkpoint:

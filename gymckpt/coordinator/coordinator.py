@@ -12,6 +12,7 @@ from gymckpt.coordinator.faults import Faults
 from gymckpt.coordinator.members.link import Lost, Refusal
 from gymckpt.coordinator.members.registry import Member, Registry
 from gymckpt.coordinator.records import RESTORE
+from gymckpt.coordinator.recovery import explain_recovery
 from gymckpt.coordinator.restore import restore_aborted
 from gymckpt.coordinator.rounds import Rounds, unless_stopped
 from gymckpt.coordinator.takeover import take_over
@@ -37,6 +38,7 @@ from gymckpt.core.arguments import (
 from gymckpt.core.decisions import outcome
 from gymckpt.core.ids import Episode, ParticipantId, check_id
 from gymckpt.core.manifest import Decision, ParticipantInfo, RestoreIntent
+from gymckpt.core.recovery import Recovery
 from gymckpt.core.report import LostEpisode
 from gymckpt.core.standing import Stage
 from gymckpt.core.transitions import Holdings
@@ -122,6 +124,10 @@ class Coordinator:
         if isinstance(status, Refusal):
             return MemberReport(member.info, None, status.error.message)
         return MemberReport(status.info, status.report)
+
+    async def explain_recovery(self) -> Recovery:
+        """What would go on if every process died now, and what some deaths have cost; changes nothing. Raises BlobNotFound, DamagedBlob."""
+        return await explain_recovery(await self._context())
 
     # --- checkpoints ---
 

@@ -22,6 +22,7 @@ from gymckpt.core.arguments import (
 from gymckpt.core.ids import check_id
 from gymckpt.core.kinds import Fate
 from gymckpt.core.manifest import RestoreTarget
+from gymckpt.core.recovery import Trouble
 from gymckpt.errors import NotImplementedHere
 from gymckpt.rpc import codec
 from gymckpt.v1 import coordinator_pb2 as pb
@@ -72,6 +73,21 @@ class CoordinatorServicer(CoordinatorServiceServicer):
     ) -> pb.ExplainBlockersResponse:
         return pb.ExplainBlockersResponse(
             members=[_member_report(entry) for entry in await self._coordinator.explain()]
+        )
+
+    async def ExplainRecovery(
+        self, request: pb.ExplainRecoveryRequest, _context: Context
+    ) -> pb.ExplainRecoveryResponse:
+        size = codec.number(request.page_size or 1000, "page_size", most=10_000)
+        start = catalog.page_start(request.page_token)
+        recovery = await self._coordinator.explain_recovery()
+        return pb.ExplainRecoveryResponse(
+            checkpoint_id=recovery.checkpoint_id,
+            rollouts=recovery.rollouts,
+            recoverable=recovery.recoverable,
+            troubles=[_trouble(trouble) for trouble in recovery.troubles[start : start + size]],
+            next_page_token=catalog.next_token(start, size, len(recovery.troubles)),
+            silent=[codec.participant_id_to_proto(participant) for participant in recovery.silent],
         )
 
     async def CreateCheckpoint(
@@ -191,6 +207,15 @@ def checkpoint_arguments(request: pb.CreateCheckpointRequest) -> CheckpointArgum
 
 def _not_here(method: str) -> NotImplementedHere:
     return NotImplementedHere(f"{method} is not part of this release; do not retry", details={"method": method})
+
+
+def _trouble(trouble: Trouble) -> pb.RolloutTrouble:
+    return pb.RolloutTrouble(
+        episode=codec.episode_to_proto(trouble.episode),
+        participant=codec.participant_id_to_proto(trouble.participant) if trouble.participant else None,
+        why=trouble.why[:MAX_WHY],
+        restore=codec.episode_to_proto(trouble.restore) if trouble.restore else None,
+    )
 
 
 def _member_status(member: values.MemberStatus) -> pb.MemberStatus:

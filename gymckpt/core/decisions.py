@@ -85,10 +85,14 @@ def latest(intents: Mapping[str, Intent], decisions: Mapping[str, Decision], del
 
 
 class Attempts:
-    """Highest attempt of each rollout that was ever given by a restore or refused by a retire: none is given twice."""
+    """Highest attempt of each rollout that was ever given by a restore or refused by a retire: none is given twice.
+
+    `refused` is the highest that is refused.
+    """
 
     def __init__(self) -> None:
         self._highest: dict[str, int] = {}
+        self.refused: dict[str, int] = {}
 
     def learn_targets(self, targets: Iterable[RestoreTarget]) -> None:
         for target in targets:
@@ -97,6 +101,7 @@ class Attempts:
     def learn_floors(self, floors: Iterable[Floor]) -> None:
         for floor in floors:
             self._raise(floor.rollout_id, max(floor.refused, floor.target))
+            self.refused[floor.rollout_id] = max(floor.refused, self.refused.get(floor.rollout_id, -1))
 
     def after(self, episode: Episode) -> int:
         """The attempt that may follow `episode`. Raises InvalidField when the rollout has used all of them."""

@@ -14,7 +14,15 @@ from gymckpt.core.kinds import GateState
 from gymckpt.core.report import LostEpisode
 from gymckpt.core.transitions import Request
 from gymckpt.errors import GymckptError, InvalidField
-from gymckpt.rpc.codec import holdings_to_proto, lost_to_proto, number, participant_to_proto, report_to_proto, required
+from gymckpt.rpc.codec import (
+    episodes_to_proto,
+    holdings_to_proto,
+    lost_to_proto,
+    number,
+    participant_to_proto,
+    report_to_proto,
+    required,
+)
 from gymckpt.rpc.codec.transitions import MAX_RESTARTS_PAGE, answer_to_proto, request_from_proto
 from gymckpt.rpc.status import to_proto_status
 from gymckpt.v1 import participant_pb2 as pb
@@ -24,6 +32,7 @@ if TYPE_CHECKING:
     from gymckpt.participant.base import Participant
 
 MAX_LOST = 10_000
+MAX_EPISODES_PAGE = 10_000
 PAGE = 1_000
 REPORT_SECONDS = 0.1
 
@@ -47,7 +56,7 @@ class ParticipantServicer(pb_grpc.ParticipantServiceServicer):
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         size = number(request.restarts_page_size, "restarts_page_size", most=MAX_RESTARTS_PAGE) or PAGE
-        start = _page_start(request.restarts_page_token)
+        start = _page_start(request.restarts_page_token, "restarts_page_token")
         if request.epoch:
             self._p.observe_epoch(request.epoch)
         report = self._p.report()
@@ -60,6 +69,15 @@ class ParticipantServicer(pb_grpc.ParticipantServiceServicer):
             report=report_to_proto(report, report.restarts[start:end], token),
             lost=[lost_to_proto(entry) for entry in lost],
             floors=len(self._p.floors),
+        )
+
+    async def ListEpisodes(self, request: pb.ListEpisodesRequest, context: Any) -> pb.ListEpisodesResponse:
+        size = number(request.page_size, "page_size", most=MAX_EPISODES_PAGE) or PAGE
+        start = _page_start(request.page_token, "page_token")
+        episodes = sorted({session.episode for session in self._p.sessions})
+        end = start + size
+        return pb.ListEpisodesResponse(
+            episodes=episodes_to_proto(episodes[start:end]), next_page_token=str(end) if end < len(episodes) else ""
         )
 
     async def Transition(self, request: pb.TransitionRequest, context: Any) -> pb.TransitionResponse:
@@ -121,11 +139,9 @@ class ParticipantServicer(pb_grpc.ParticipantServiceServicer):
                 answers.put_nowait(pb.ControlResponse(report=report_to_proto(self._p.report(), ())))
 
 
-def _page_start(token: str) -> int:
+def _page_start(token: str, field: str) -> int:
     if token == "":
         return 0
     if not token.isascii() or not token.isdigit() or len(token) > 9:
-        raise InvalidField(
-            f"restarts_page_token must come from the answer before, got {token[:40]!r}", field="restarts_page_token"
-        )
+        raise InvalidField(f"{field} must come from the answer before, got {token[:40]!r}", field=field)
     return int(token)

@@ -379,6 +379,118 @@ class ExplainBlockersResponse(_message.Message):
 Global___ExplainBlockersResponse: _TypeAlias = ExplainBlockersResponse  # noqa: Y015
 
 @_typing.final
+class ExplainRecoveryRequest(_message.Message):
+    """See CoordinatorService.ExplainRecovery."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Most entries wanted of all lists together; zero means 1,000, at most 10,000."""
+    page_token: _builtins.str
+    """From the answer before; empty for the first page. Each page looks anew: an entry may be seen twice or not at all while rollouts come and go."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRecoveryRequest: _TypeAlias = ExplainRecoveryRequest  # noqa: Y015
+
+@_typing.final
+class ExplainRecoveryResponse(_message.Message):
+    """See CoordinatorService.ExplainRecovery."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKPOINT_ID_FIELD_NUMBER: _builtins.int
+    ROLLOUTS_FIELD_NUMBER: _builtins.int
+    RECOVERABLE_FIELD_NUMBER: _builtins.int
+    TROUBLES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    SILENT_FIELD_NUMBER: _builtins.int
+    checkpoint_id: _builtins.str
+    """The latest published checkpoint; empty when there is none."""
+    rollouts: _builtins.int
+    """Rollouts that any member but a policy model has now, or that have lost their state."""
+    recoverable: _builtins.int
+    """How many of them the checkpoint can continue. The share that would survive is recoverable / rollouts."""
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def troubles(self) -> _containers.RepeatedCompositeFieldContainer[Global___RolloutTrouble]:
+        """Rollouts with something to tell, in the order of rollout ids: those that have lost state, and those that no restore can continue."""
+
+    @_builtins.property
+    def silent(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.ParticipantId]:
+        """Members that did not answer."""
+
+    def __init__(
+        self,
+        *,
+        checkpoint_id: _builtins.str = ...,
+        rollouts: _builtins.int = ...,
+        recoverable: _builtins.int = ...,
+        troubles: _abc.Iterable[Global___RolloutTrouble] | None = ...,
+        next_page_token: _builtins.str = ...,
+        silent: _abc.Iterable[_types_pb2.ParticipantId] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_id", b"checkpoint_id", "next_page_token", b"next_page_token", "recoverable", b"recoverable", "rollouts", b"rollouts", "silent", b"silent", "troubles", b"troubles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainRecoveryResponse: _TypeAlias = ExplainRecoveryResponse  # noqa: Y015
+
+@_typing.final
+class RolloutTrouble(_message.Message):
+    """Why a rollout does not go on, or would not after a crash."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPISODE_FIELD_NUMBER: _builtins.int
+    PARTICIPANT_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    RESTORE_FIELD_NUMBER: _builtins.int
+    why: _builtins.str
+    """Why, in words for a person. At most 1024 characters."""
+    @_builtins.property
+    def episode(self) -> _types_pb2.Episode:
+        """The episode as it lives now; as the checkpoint names it when nobody holds it any more."""
+
+    @_builtins.property
+    def participant(self) -> _types_pb2.ParticipantId:
+        """The participant because of which it is so; unset when none is to blame."""
+
+    @_builtins.property
+    def restore(self) -> _types_pb2.Episode:
+        """Set when it has lost state that the checkpoint holds: the episode to name in RestoreCheckpoint."""
+
+    def __init__(
+        self,
+        *,
+        episode: _types_pb2.Episode | None = ...,
+        participant: _types_pb2.ParticipantId | None = ...,
+        why: _builtins.str = ...,
+        restore: _types_pb2.Episode | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["episode", b"episode", "participant", b"participant", "restore", b"restore"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["episode", b"episode", "participant", b"participant", "restore", b"restore", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RolloutTrouble: _TypeAlias = RolloutTrouble  # noqa: Y015
+
+@_typing.final
 class MemberReport(_message.Message):
     """What one member answered."""
 

@@ -53,6 +53,11 @@ class CoordinatorServiceStub(object):
                 request_serializer=gymckpt_dot_v1_dot_coordinator__pb2.ExplainBlockersRequest.SerializeToString,
                 response_deserializer=gymckpt_dot_v1_dot_coordinator__pb2.ExplainBlockersResponse.FromString,
                 _registered_method=True)
+        self.ExplainRecovery = channel.unary_unary(
+                '/gymckpt.v1.CoordinatorService/ExplainRecovery',
+                request_serializer=gymckpt_dot_v1_dot_coordinator__pb2.ExplainRecoveryRequest.SerializeToString,
+                response_deserializer=gymckpt_dot_v1_dot_coordinator__pb2.ExplainRecoveryResponse.FromString,
+                _registered_method=True)
         self.CreateCheckpoint = channel.unary_stream(
                 '/gymckpt.v1.CoordinatorService/CreateCheckpoint',
                 request_serializer=gymckpt_dot_v1_dot_coordinator__pb2.CreateCheckpointRequest.SerializeToString,
@@ -155,6 +160,16 @@ class CoordinatorServiceServicer(object):
         """Asks every member what would block a cut now. Changes nothing. A member that does not answer is in the answer with its error.
 
         Errors: only those of every RPC.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainRecovery(self, request, context):
+        """Says which rollouts would go on if every process died now, and why the others would not. After the death of some processes it names what they held: restore
+        those episodes from the checkpoint that the answer names, while everybody else goes on. Changes nothing. A member that does not answer counts as holding nothing.
+
+        Errors: only those of every RPC; DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND the latest checkpoint cannot be read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -316,6 +331,11 @@ def add_CoordinatorServiceServicer_to_server(servicer, server):
                     request_deserializer=gymckpt_dot_v1_dot_coordinator__pb2.ExplainBlockersRequest.FromString,
                     response_serializer=gymckpt_dot_v1_dot_coordinator__pb2.ExplainBlockersResponse.SerializeToString,
             ),
+            'ExplainRecovery': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainRecovery,
+                    request_deserializer=gymckpt_dot_v1_dot_coordinator__pb2.ExplainRecoveryRequest.FromString,
+                    response_serializer=gymckpt_dot_v1_dot_coordinator__pb2.ExplainRecoveryResponse.SerializeToString,
+            ),
             'CreateCheckpoint': grpc.unary_stream_rpc_method_handler(
                     servicer.CreateCheckpoint,
                     request_deserializer=gymckpt_dot_v1_dot_coordinator__pb2.CreateCheckpointRequest.FromString,
@@ -472,6 +492,33 @@ class CoordinatorService(object):
             '/gymckpt.v1.CoordinatorService/ExplainBlockers',
             gymckpt_dot_v1_dot_coordinator__pb2.ExplainBlockersRequest.SerializeToString,
             gymckpt_dot_v1_dot_coordinator__pb2.ExplainBlockersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainRecovery(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gymckpt.v1.CoordinatorService/ExplainRecovery',
+            gymckpt_dot_v1_dot_coordinator__pb2.ExplainRecoveryRequest.SerializeToString,
+            gymckpt_dot_v1_dot_coordinator__pb2.ExplainRecoveryResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,12 @@ class CoordinatorServiceStub:
 
     Errors: only those of every RPC.
     """
+    ExplainRecovery: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ExplainRecoveryRequest, _coordinator_pb2.ExplainRecoveryResponse]
+    """Says which rollouts would go on if every process died now, and why the others would not. After the death of some processes it names what they held: restore
+    those episodes from the checkpoint that the answer names, while everybody else goes on. Changes nothing. A member that does not answer counts as holding nothing.
+
+    Errors: only those of every RPC; DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND the latest checkpoint cannot be read.
+    """
     CreateCheckpoint: _grpc.UnaryStreamMultiCallable[_coordinator_pb2.CreateCheckpointRequest, _coordinator_pb2.CreateCheckpointResponse]
     """Takes one checkpoint and streams its progress; the last message is PUBLISHED or, with HOLD, HELD. Repeated with the same id and arguments it joins the round,
     or repeats its outcome; on a HELD checkpoint it goes on waiting.
@@ -160,6 +166,12 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
     """Asks every member what would block a cut now. Changes nothing. A member that does not answer is in the answer with its error.
 
     Errors: only those of every RPC.
+    """
+    ExplainRecovery: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ExplainRecoveryRequest, _coordinator_pb2.ExplainRecoveryResponse]  # type: ignore[assignment]
+    """Says which rollouts would go on if every process died now, and why the others would not. After the death of some processes it names what they held: restore
+    those episodes from the checkpoint that the answer names, while everybody else goes on. Changes nothing. A member that does not answer counts as holding nothing.
+
+    Errors: only those of every RPC; DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND the latest checkpoint cannot be read.
     """
     CreateCheckpoint: _aio.UnaryStreamMultiCallable[_coordinator_pb2.CreateCheckpointRequest, _coordinator_pb2.CreateCheckpointResponse]  # type: ignore[assignment]
     """Takes one checkpoint and streams its progress; the last message is PUBLISHED or, with HOLD, HELD. Repeated with the same id and arguments it joins the round,
@@ -283,6 +295,18 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
         """Asks every member what would block a cut now. Changes nothing. A member that does not answer is in the answer with its error.
 
         Errors: only those of every RPC.
+        """
+
+    @_abc_1.abstractmethod
+    def ExplainRecovery(
+        self,
+        request: _coordinator_pb2.ExplainRecoveryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_coordinator_pb2.ExplainRecoveryResponse, _abc.Awaitable[_coordinator_pb2.ExplainRecoveryResponse]]:
+        """Says which rollouts would go on if every process died now, and why the others would not. After the death of some processes it names what they held: restore
+        those episodes from the checkpoint that the answer names, while everybody else goes on. Changes nothing. A member that does not answer counts as holding nothing.
+
+        Errors: only those of every RPC; DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND the latest checkpoint cannot be read.
         """
 
     @_abc_1.abstractmethod

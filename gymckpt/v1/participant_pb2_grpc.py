@@ -56,6 +56,11 @@ class ParticipantServiceStub(object):
                 request_serializer=gymckpt_dot_v1_dot_participant__pb2.GetStatusRequest.SerializeToString,
                 response_deserializer=gymckpt_dot_v1_dot_participant__pb2.GetStatusResponse.FromString,
                 _registered_method=True)
+        self.ListEpisodes = channel.unary_unary(
+                '/gymckpt.v1.ParticipantService/ListEpisodes',
+                request_serializer=gymckpt_dot_v1_dot_participant__pb2.ListEpisodesRequest.SerializeToString,
+                response_deserializer=gymckpt_dot_v1_dot_participant__pb2.ListEpisodesResponse.FromString,
+                _registered_method=True)
         self.Control = channel.stream_stream(
                 '/gymckpt.v1.ParticipantService/Control',
                 request_serializer=gymckpt_dot_v1_dot_participant__pb2.ControlRequest.SerializeToString,
@@ -101,6 +106,15 @@ class ParticipantServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListEpisodes(self, request, context):
+        """Lists the episodes that live here or wait here for their replacement, in the order of rollout id and attempt. Changes nothing.
+
+        Errors: INVALID_ARGUMENT/INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Control(self, request_iterator, context):
         """Transitions pushed by the coordinator; answers come as each is done, in any order, and name the transition's number. Readiness changes are reported while
         the gate is closing. A refused transition is a `failure` with its number, and the stream goes on.
@@ -132,6 +146,11 @@ def add_ParticipantServiceServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=gymckpt_dot_v1_dot_participant__pb2.GetStatusRequest.FromString,
                     response_serializer=gymckpt_dot_v1_dot_participant__pb2.GetStatusResponse.SerializeToString,
+            ),
+            'ListEpisodes': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEpisodes,
+                    request_deserializer=gymckpt_dot_v1_dot_participant__pb2.ListEpisodesRequest.FromString,
+                    response_serializer=gymckpt_dot_v1_dot_participant__pb2.ListEpisodesResponse.SerializeToString,
             ),
             'Control': grpc.stream_stream_rpc_method_handler(
                     servicer.Control,
@@ -210,6 +229,33 @@ class ParticipantService(object):
             '/gymckpt.v1.ParticipantService/GetStatus',
             gymckpt_dot_v1_dot_participant__pb2.GetStatusRequest.SerializeToString,
             gymckpt_dot_v1_dot_participant__pb2.GetStatusResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEpisodes(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gymckpt.v1.ParticipantService/ListEpisodes',
+            gymckpt_dot_v1_dot_participant__pb2.ListEpisodesRequest.SerializeToString,
+            gymckpt_dot_v1_dot_participant__pb2.ListEpisodesResponse.FromString,
             options,
             channel_credentials,
             insecure,

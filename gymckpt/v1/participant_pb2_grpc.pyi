@@ -55,6 +55,11 @@ class ParticipantServiceStub:
 
     Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/STALE_EPOCH the question's epoch is below one already seen.
     """
+    ListEpisodes: _grpc.UnaryUnaryMultiCallable[_participant_pb2.ListEpisodesRequest, _participant_pb2.ListEpisodesResponse]
+    """Lists the episodes that live here or wait here for their replacement, in the order of rollout id and attempt. Changes nothing.
+
+    Errors: INVALID_ARGUMENT/INVALID_FIELD.
+    """
     Control: _grpc.StreamStreamMultiCallable[_participant_pb2.ControlRequest, _participant_pb2.ControlResponse]
     """Transitions pushed by the coordinator; answers come as each is done, in any order, and name the transition's number. Readiness changes are reported while
     the gate is closing. A refused transition is a `failure` with its number, and the stream goes on.
@@ -93,6 +98,11 @@ class ParticipantServiceAsyncStub(ParticipantServiceStub):
     """Says what it holds and what blocks a cut. Changes nothing, unless the question carries an epoch: that epoch is then the lowest that is obeyed.
 
     Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/STALE_EPOCH the question's epoch is below one already seen.
+    """
+    ListEpisodes: _aio.UnaryUnaryMultiCallable[_participant_pb2.ListEpisodesRequest, _participant_pb2.ListEpisodesResponse]  # type: ignore[assignment]
+    """Lists the episodes that live here or wait here for their replacement, in the order of rollout id and attempt. Changes nothing.
+
+    Errors: INVALID_ARGUMENT/INVALID_FIELD.
     """
     Control: _aio.StreamStreamMultiCallable[_participant_pb2.ControlRequest, _participant_pb2.ControlResponse]  # type: ignore[assignment]
     """Transitions pushed by the coordinator; answers come as each is done, in any order, and name the transition's number. Readiness changes are reported while
@@ -141,6 +151,17 @@ class ParticipantServiceServicer(metaclass=_abc_1.ABCMeta):
         """Says what it holds and what blocks a cut. Changes nothing, unless the question carries an epoch: that epoch is then the lowest that is obeyed.
 
         Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/STALE_EPOCH the question's epoch is below one already seen.
+        """
+
+    @_abc_1.abstractmethod
+    def ListEpisodes(
+        self,
+        request: _participant_pb2.ListEpisodesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_participant_pb2.ListEpisodesResponse, _abc.Awaitable[_participant_pb2.ListEpisodesResponse]]:
+        """Lists the episodes that live here or wait here for their replacement, in the order of rollout id and attempt. Changes nothing.
+
+        Errors: INVALID_ARGUMENT/INVALID_FIELD.
         """
 
     @_abc_1.abstractmethod

@@ -124,7 +124,7 @@ class Gym:
 
     def counts(self, name: str) -> dict[str, int]:
         """What a member holds, by kind of thing."""
-        members = self.command("participants", "--blockers")["members"]
+        members = self.command("explain")["members"]
         [found] = [member for member in members if member["participant"].endswith(f"/{name}")]
         counted: dict[str, int] = found["report"]["counts"]
         return counted

@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from gymckpt.core.ids import Episode
 from gymckpt.core.manifest import ParticipantInfo
 from gymckpt.core.report import LostEpisode, Report, Restart
 from gymckpt.core.transitions import Answer, Holdings, Prepared, Request
@@ -22,6 +23,7 @@ from gymckpt.v1 import types_pb2
 from gymckpt.v1.participant_pb2_grpc import ParticipantServiceStub
 
 RESTARTS_PAGE = 10_000
+EPISODES_PAGE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,20 @@ class ParticipantClient:
             replace(report, restarts=restarts),
             codec.lost_list_from_proto(answer.lost),
         )
+
+    async def episodes(self, *, timeout: float) -> frozenset[Episode]:
+        """What lives there or waits there for its replacement; `timeout` is that of each page."""
+        request = pb.ListEpisodesRequest(page_size=EPISODES_PAGE)
+        found: set[Episode] = set()
+        while True:
+            try:
+                page = await self._stub.ListEpisodes(request, timeout=timeout)
+            except grpc.RpcError as error:
+                raise from_rpc_error(error) from error
+            found.update(codec.episodes_from_proto(page.episodes))
+            if not page.next_page_token:
+                return frozenset(found)
+            request.page_token = page.next_page_token
 
     async def transition(self, request: Request, *, timeout: float | None = None) -> Answer:
         """One transition over the unary door."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gymckpt.coordinator.members.client import ControlStream, ParticipantClient, ParticipantStatus
-from gymckpt.core.ids import Fence
+from gymckpt.core.ids import Episode, Fence
 from gymckpt.core.manifest import ParticipantInfo
 from gymckpt.core.report import Report
 from gymckpt.core.transitions import Answer, Request, Transition
@@ -86,6 +86,10 @@ class Link:
             self.mark_gone(f"boot {self.info.boot_id} was replaced by boot {status.info.boot_id}")
             return Lost(self._why_dead, True)
         return status
+
+    async def episodes(self, *, timeout: float) -> frozenset[Episode]:
+        """What lives there or waits there for its replacement. Raises GymckptError."""
+        return await self._client.episodes(timeout=timeout)
 
     async def send(self, fence: Fence, transition: Transition, deadline: float | None) -> Outcome:
         """Sends until it is answered, refused, `deadline` (of the event loop's clock) has passed, or the process is dead."""

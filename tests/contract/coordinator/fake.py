@@ -118,10 +118,19 @@ class FakeParticipant(ParticipantServiceServicer):
         self.retired: dict[str, int] = defaultdict(lambda: -1)
         self.restore_fence: Fence | None = None
         self.ended = 0
+        self.episodes_page = 0  # fewer on a page than were asked for
         self.tried = 0  # sequence of a round that somebody drove by hand
         self.server: RpcServer | None = None
         self._streams: list[asyncio.Queue[pb.ControlResponse]] = []
         self._running: set[asyncio.Task[Any]] = set()
+
+    async def ListEpisodes(self, request: pb.ListEpisodesRequest, context: Any) -> pb.ListEpisodesResponse:
+        episodes = sorted({episode for episode, _ in self.sessions} | self.live)
+        start = int(request.page_token or 0)
+        size = request.page_size if self.episodes_page == 0 else self.episodes_page
+        token = str(start + size) if start + size < len(episodes) else ""
+        page = codec.episodes_to_proto(episodes[start : start + size])
+        return pb.ListEpisodesResponse(episodes=page, next_page_token=token)
 
     def __repr__(self) -> str:
         return f"{self.id} gate {self.gate.name} export {self.export.name}"

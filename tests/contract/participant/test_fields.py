@@ -169,3 +169,31 @@ async def test_status_changes_nothing_pages_restarts_and_takes_an_epoch_that_is_
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await stub.GetStatus(pb.GetStatusRequest(epoch=3))
     assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+@pytest.mark.parametrize(
+    ("field", "request_"),
+    [
+        ("page_size", pb.ListEpisodesRequest(page_size=10_001)),
+        ("page_token", pb.ListEpisodesRequest(page_token="x")),
+        ("900", pb.ListEpisodesRequest.FromString(b"\xa0\x38\x01")),
+    ],
+)
+async def test_a_bad_question_for_episodes_is_refused(stub: Stub, field: str, request_: pb.ListEpisodesRequest) -> None:
+    """X20"""
+    with pytest.raises(grpc.aio.AioRpcError, match=field):
+        await stub.ListEpisodes(request_)
+
+
+async def test_episodes_are_listed_once_each_a_page_at_a_time(counters: Counters, stub: Stub) -> None:
+    """However many sessions an episode has here."""
+    for key, text in enumerate(("s", "r-a2", "s", "r")):
+        counters.participant.sessions.open(Episode.parse(text), str(key))
+    listed, token = [], ""
+    while True:
+        page = await stub.ListEpisodes(pb.ListEpisodesRequest(page_size=2, page_token=token))
+        listed.append([(episode.rollout_id, episode.attempt) for episode in page.episodes])
+        token = page.next_page_token
+        if not token:
+            break
+    assert listed == [[("r", 0), ("r", 2)], [("s", 0)]]

@@ -41,5 +41,5 @@ def held(run: Run) -> Iterator[str]:
 
 
 def _blocked(run: Run) -> bool:
-    members = run("participants", "--blockers", "--json").json["members"]
+    members = run("explain", "--json").json["members"]
     return any(member["report"]["blocker_count"] for member in members)

@@ -106,7 +106,7 @@ def test_a_checkpoint_that_is_not_ready_is_aborted_and_says_what_it_waits_for(ru
     assert (failed.code, failed.stdout) == (1, "")
     assert failed.error["reason"] == "NOT_READY"
     assert held in failed.error["details"]["blockers"]
-    assert "participants --blockers" in failed.error["next"]
+    assert "gymckpt explain" in failed.error["next"]
     shown = run("checkpoint", "show", "step-1", "--json").json["checkpoint"]
     assert shown["stage"] == "ABORTED"
     assert run.call("/seed_session", "r9", "s9") == {"value": 0}

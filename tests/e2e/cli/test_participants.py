@@ -22,14 +22,14 @@ def test_members_are_listed_with_who_they_are_and_what_they_hold(run: Run) -> No
 
 def test_blockers_name_the_work_its_episode_and_its_age(run: Run, held: str) -> None:
     """C37, S03."""
-    members = {m["participant"]: m for m in run("participants", "--blockers", "--json").json["members"]}
+    members = {m["participant"]: m for m in run("explain", "--json").json["members"]}
     assert members["model/policy"]["report"]["ready"] is True
     report = members["resources/counter"]["report"]
     assert (report["ready"], report["blocker_count"]) == (False, 1)
     (blocker,) = report["blockers"]
     assert (blocker["type"], blocker["episode"], blocker["subject"]) == ("tool_call", held, "/hold s1")
     assert blocker["age_seconds"] > 0
-    human = run("participants", "--blockers").stdout
+    human = run("explain").stdout
     assert "resources/counter: not ready, 1 blocker " in human
     assert f"  tool_call {held} /hold s1 for " in human
 
@@ -37,7 +37,7 @@ def test_blockers_name_the_work_its_episode_and_its_age(run: Run, held: str) -> 
 def test_a_member_that_does_not_answer_is_named_beside_the_others(run: Run) -> None:
     """X24."""
     run.counter.kill()
-    members = {m["participant"]: m for m in run("participants", "--blockers", "--json").json["members"]}
+    members = {m["participant"]: m for m in run("explain", "--json").json["members"]}
     assert members["model/policy"]["error"] == ""
     assert members["resources/counter"]["report"] is None
     assert members["resources/counter"]["error"]

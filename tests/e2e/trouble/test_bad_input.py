@@ -57,7 +57,7 @@ class Raw:
         members = self.run("participants", "--json").json
         for member in members["members"]:
             del member["silent_seconds"]
-        reports = self.run("participants", "--blockers", "--json").json
+        reports = self.run("explain", "--json").json
         return members, reports, self.run("checkpoint", "list", "--json").json, self.names()
 
     def names(self) -> list[str]:

@@ -89,7 +89,7 @@ def test_damage_is_named_and_never_restored_from(processes: Processes, store: Pa
         named = (digests[rollout], "newer", rollout)
         assert (details["digest"], details["checkpoint_id"], details["rollouts"]) == named
         assert all(name in refused.error["message"] for name in named)
-    members = run("participants", "--blockers", "--json").json["members"]
+    members = run("explain", "--json").json["members"]
     assert [member["report"]["counts"].get("sessions", 0) for member in members] == [0, 0]
 
     verified = run("store", "verify", "--json")

@@ -22,6 +22,7 @@ from gymckpt.coordinator import (
     RestoreStage,
     Stage,
 )
+from gymckpt.core.recovery import Recovery
 from gymckpt.core.report import LostEpisode
 
 
@@ -38,6 +39,8 @@ class FakeCoordinator:
     checkpoint: Checkpoint = field(default_factory=published)
     lost: tuple[LostEpisode, ...] = ()
     reports: tuple[MemberReport, ...] = ()
+    recovery: Recovery = field(default_factory=lambda: Recovery("", 0, 0, ()))
+    restored: list[RestoreArguments] = field(default_factory=list)
     asked: list[CheckpointArguments] = field(default_factory=list)
 
     async def create_checkpoint(self, arguments: CheckpointArguments) -> AsyncIterator[CheckpointProgress]:
@@ -49,6 +52,7 @@ class FakeCoordinator:
         return CheckpointPage(self.checkpoint, lost=self.lost)
 
     async def restore_checkpoint(self, arguments: RestoreArguments) -> AsyncIterator[RestoreProgress]:
+        self.restored.append(arguments)
         yield RestoreProgress(RestoreStage.RESTORED, self.checkpoint.checkpoint_id, 1, 1)
 
     async def abort_checkpoint(self, checkpoint_id: str, why: str = "") -> Checkpoint:
@@ -59,6 +63,9 @@ class FakeCoordinator:
 
     async def participants(self) -> Membership:
         return Membership(1, (), ())
+
+    async def explain_recovery(self) -> Recovery:
+        return self.recovery
 
     async def explain_blockers(self) -> tuple[MemberReport, ...]:
         return self.reports

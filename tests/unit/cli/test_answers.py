@@ -18,6 +18,12 @@ Capsys = pytest.CaptureFixture[str]
 MEMBER = ParticipantInfo(ParticipantId(Kind.MODEL, "policy"), "w1", "b1", "127.0.0.1:1", Capture.STATELESS)
 
 
+NOTHING = {
+    "members": [],
+    "recovery": {"checkpoint_id": "", "rollouts": 0, "recoverable": 0, "troubles": [], "silent": []},
+}
+
+
 def lost(count: int) -> tuple[LostEpisode, ...]:
     return tuple(LostEpisode(Episode(f"r{number}"), f"reason {number}") for number in range(count))
 
@@ -103,7 +109,7 @@ def test_one_of_a_thing_is_not_told_as_several(count: int, words: tuple[str, ...
     said = capsys.readouterr().out
     assert all(part in said for part in words)
     report = Report((Blocker("tool_call", Episode("r1"), "/add s1", 1.0),) * count, count)
-    command(FakeCoordinator(reports=(MemberReport(MEMBER, report),)), "participants", "--blockers")
+    command(FakeCoordinator(reports=(MemberReport(MEMBER, report),)), "explain")
     assert f"not ready, {count} {'blocker' if count == 1 else 'blockers'}\n" in capsys.readouterr().out
 
 
@@ -119,7 +125,7 @@ def test_tables_have_no_trailing_blanks(capsys: Capsys) -> None:
     [
         (("checkpoint", "list"), "no checkpoints", {"checkpoints": []}),
         (("participants",), "no members", {"epoch": 1, "members": [], "missing": []}),
-        (("participants", "--blockers"), "no members", {"members": []}),
+        (("explain",), "no members", NOTHING),
     ],
 )
 def test_an_empty_list_is_told_in_words(

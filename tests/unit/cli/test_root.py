@@ -34,6 +34,7 @@ def test_these_are_the_commands() -> None:
         "gymckpt checkpoint restore",
         "gymckpt checkpoint resume",
         "gymckpt checkpoint show",
+        "gymckpt explain",
         "gymckpt participants",
         "gymckpt retire",
         "gymckpt serve",

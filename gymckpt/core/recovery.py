@@ -1,0 +1,164 @@
+"""What a crash would cost, and what the death of some processes has cost already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gymckpt.core.ids import Episode, ParticipantId
+from gymckpt.core.kinds import Capture, Fate, Kind
+from gymckpt.core.manifest import ParticipantInfo, ParticipantManifest, RestoreTarget
+
+CALLERS_FIRST = (Kind.ENVIRONMENT, Kind.AGENT, Kind.RESOURCES)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """An episode of a checkpoint as it lives since: `episode` is its present attempt, `boots` are the processes that were given it, by participant."""
+
+    episode: Episode
+    boots: Mapping[ParticipantId, frozenset[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A member now: the episodes that it lists, those that it cannot capture and those whose state it misses; `episodes` is None when it did not answer."""
+
+    info: ParticipantInfo
+    episodes: frozenset[Episode] | None
+    restarts: Mapping[Episode, str]
+    lost: Mapping[Episode, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a rollout does not go on, or would not after a crash. `restore` names it in the checkpoint that can continue it."""
+
+    episode: Episode
+    participant: ParticipantId | None
+    why: str
+    restore: Episode | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """`recoverable` of all `rollouts` would go on from `checkpoint_id` if every process died now; `silent` members did not say what they have."""
+
+    checkpoint_id: str
+    rollouts: int
+    recoverable: int
+    troubles: tuple[Trouble, ...]
+    silent: tuple[ParticipantId, ...] = ()
+
+
+def holdings(
+    episodes: Iterable[Episode],
+    exports: Iterable[tuple[ParticipantInfo, ParticipantManifest]],
+    restores: Iterable[tuple[Sequence[ParticipantInfo], Sequence[RestoreTarget]]],
+) -> dict[Episode, Holding]:
+    """Who was given each of the checkpoint's `episodes`: the exporting process, or every process of that participant that took part in a later restore.
+
+    `restores` are the installed restores of this checkpoint, oldest first, as their members and what became of the targets. An episode that a restore made
+    start over is no longer held. Servers without state lose none.
+    """
+    found: dict[Episode, dict[ParticipantId, frozenset[str]]] = {episode: {} for episode in episodes}
+    for info, manifest in exports:
+        for record in manifest.records if info.capture is not Capture.STATELESS else ():
+            if record.episode in found:
+                boots = found[record.episode]
+                boots[manifest.participant] = boots.get(manifest.participant, frozenset()) | {manifest.boot_id}
+    held = {episode: Holding(episode, boots) for episode, boots in found.items()}
+    for members, targets in restores:
+        boots_now: dict[ParticipantId, frozenset[str]] = {}
+        for info in members:
+            boots_now[info.id] = boots_now.get(info.id, frozenset()) | {info.boot_id}
+        for target in targets:
+            if target.source not in held:
+                continue
+            if target.fate is Fate.RESTORED:
+                participants = held[target.source].boots
+                boots = {participant: boots_now.get(participant, frozenset()) for participant in participants}
+                held[target.source] = Holding(target.target, boots)
+            else:
+                del held[target.source]
+    return held
+
+
+def explain(
+    checkpoint_id: str, held: Mapping[Episode, Holding], members: Sequence[Present], refused: Mapping[str, int]
+) -> Recovery:
+    """`held` is what the latest checkpoint holds; `refused` is the highest attempt of each rollout that was refused for good."""
+    living = {source: holding for source, holding in held.items() if not _is_refused(holding.episode, refused)}
+    troubles = _lost_state(living, members)
+    covered = {holding.episode for holding in living.values()}
+    named = {trouble.episode for trouble in troubles}
+    rollouts = _live(members) | {episode.rollout_id: episode for episode in named}
+    recoverable = len(named)
+    for episode in rollouts.values():
+        trouble = None if episode in named else _unrecoverable(checkpoint_id, episode, covered, members)
+        if trouble is not None:
+            troubles.append(trouble)
+        elif episode not in named:
+            recoverable += 1
+    silent = sorted({member.info.id for member in members if member.episodes is None})
+    ordered = tuple(sorted(troubles, key=lambda trouble: trouble.episode))
+    return Recovery(checkpoint_id, len(rollouts), recoverable, ordered, tuple(silent))
+
+
+def _lost_state(living: Mapping[Episode, Holding], members: Sequence[Present]) -> list[Trouble]:
+    """Episodes that a participant was given and has no more, because its process died; not those that have ended."""
+    here = {member.info.boot_id for member in members}
+    listed: dict[ParticipantId, set[Episode]] = {}
+    for member in members:
+        listed.setdefault(member.info.id, set()).update(member.episodes or ())
+    found = []
+    for source, (episode, boots) in ((source, (each.episode, each.boots)) for source, each in living.items()):
+        gone = [p for p in sorted(boots) if episode not in listed.get(p, ()) and not boots[p] & here]
+        if gone and not _has_ended(episode, boots, set(gone), listed):
+            why = f"{gone[0]} held {episode} in a process that is gone; restore {source} from the checkpoint"
+            found.append(Trouble(episode, gone[0], why, source))
+    return found
+
+
+def _has_ended(
+    episode: Episode,
+    boots: Mapping[ParticipantId, frozenset[str]],
+    gone: set[ParticipantId],
+    listed: Mapping[ParticipantId, set[Episode]],
+) -> bool:
+    """Whoever called all others lives and has no more of it. When that one died too, nobody knows, and losing a result is worse than playing its end again."""
+    for kind in CALLERS_FIRST:
+        callers = [participant for participant in boots if participant.kind is kind]
+        if callers:
+            return not any(participant in gone or episode in listed.get(participant, ()) for participant in callers)
+    return True
+
+
+def _live(members: Sequence[Present]) -> dict[str, Episode]:
+    """The newest attempt of each rollout that anybody but a policy model lists: models keep what has finished."""
+    newest: dict[str, Episode] = {}
+    for member in members:
+        for episode in () if member.info.id.kind is Kind.MODEL else member.episodes or ():
+            known = newest.get(episode.rollout_id)
+            if known is None or known.attempt < episode.attempt:
+                newest[episode.rollout_id] = episode
+    return newest
+
+
+def _unrecoverable(
+    checkpoint_id: str, episode: Episode, covered: set[Episode], members: Sequence[Present]
+) -> Trouble | None:
+    for member in members:
+        if episode in member.restarts:
+            return Trouble(episode, member.info.id, member.restarts[episode])
+        if episode in member.lost:
+            return Trouble(episode, member.info.id, f"{member.lost[episode]}; retire it, and start it over")
+    if episode in covered:
+        return None
+    if not checkpoint_id:
+        return Trouble(episode, None, "no checkpoint is published; create one")
+    return Trouble(episode, None, f"checkpoint {checkpoint_id!r} does not hold it; the next one will")
+
+
+def _is_refused(episode: Episode, refused: Mapping[str, int]) -> bool:
+    return episode.attempt <= refused.get(episode.rollout_id, -1)

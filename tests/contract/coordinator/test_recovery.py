@@ -1,0 +1,87 @@
+"""What the coordinator says that a crash would cost, and what a death has cost."""
+
+from __future__ import annotations
+
+import pytest
+
+from gymckpt.coordinator import Recovery, RestoreArguments
+from gymckpt.core.ids import Episode
+from gymckpt.core.kinds import Kind
+from gymckpt.core.manifest import StoredSession
+from gymckpt.core.report import LostEpisode, Report, Restart
+from gymckpt.rpc import codec
+from tests.contract.coordinator.fleet import Fleet
+
+R1, R2, R3 = (Episode(f"r{number}") for number in range(1, 4))
+
+
+async def published(fleet: Fleet, *episodes: Episode) -> None:
+    """A checkpoint of these episodes, which go on living."""
+    (state,) = await fleet.store.write([codec.encode_session(StoredSession("fake/1", ()))])
+    for participant in fleet.all:
+        participant.host(*episodes, state=state)
+        participant.stored = set(episodes)
+    await fleet.checkpoint("c1")
+
+
+def told(recovery: Recovery) -> list[tuple[Episode, str, Episode | None]]:
+    return [(trouble.episode, str(trouble.participant or ""), trouble.restore) for trouble in recovery.troubles]
+
+
+async def test_without_a_checkpoint_nothing_is_recoverable(fleet: Fleet) -> None:
+    fleet[Kind.AGENT].host(R1)
+    recovery = await fleet.client.explain_recovery()
+    assert (recovery.checkpoint_id, recovery.rollouts, recovery.recoverable) == ("", 1, 0)
+    assert told(recovery) == [(R1, "", None)]
+
+
+async def test_the_weakest_server_of_each_rollout_is_named(fleet: Fleet) -> None:
+    """X13: every live rollout is either recoverable or named."""
+    await published(fleet, R1, R2)
+    for participant in fleet.all:
+        participant.host(R3)
+    fleet[Kind.RESOURCES].report = Report(restarts=(Restart(R1, "restart only"),))
+    fleet[Kind.AGENT].lost = (LostEpisode(R2, "calls arrive"),)
+    recovery = await fleet.client.explain_recovery()
+    assert told(recovery) == [(R1, "resources/x", None), (R2, "agent/x", None), (R3, "", None)]
+    assert (recovery.rollouts, recovery.recoverable) == (3, 0)
+
+
+async def test_what_a_dead_process_held_is_restored_twice_and_the_answer_names_it_as_the_checkpoint_does(
+    fleet: Fleet,
+) -> None:
+    """X14: the process dies again after the restore, without a newer checkpoint."""
+    await published(fleet, R1, R2)
+    for attempt in (1, 2):
+        await fleet[Kind.RESOURCES].die()
+        fresh = await fleet.add(Kind.RESOURCES)
+        fresh.stored = {R1, R2}
+        await fleet.register()
+        recovery = await fleet.client.explain_recovery()
+        lost = [Episode("r1", attempt - 1), Episode("r2", attempt - 1)]
+        assert told(recovery) == [(lost[0], "resources/x", R1), (lost[1], "resources/x", R2)]
+        assert (recovery.rollouts, recovery.recoverable) == (2, 2)
+        for participant in fleet.all:
+            participant.sessions.clear()
+        arguments = RestoreArguments(f"again-{attempt}", "c1", (R1, R2))
+        [end] = [progress async for progress in fleet.client.restore_checkpoint(arguments) if progress.outcome]
+        assert {target.attempt for target in end.outcome} == {attempt}
+        assert told(await fleet.client.explain_recovery()) == []
+
+
+async def test_a_member_that_does_not_answer_is_named_and_delays_nobody_for_long(fleet: Fleet) -> None:
+    """X24."""
+    await published(fleet, R1)
+    fleet[Kind.RESOURCES].answering.clear()
+    recovery = await fleet.client.explain_recovery()
+    assert (recovery.silent, told(recovery)) == ((fleet[Kind.RESOURCES].id,), [])
+
+
+async def test_pages_of_members_and_of_the_answer_are_put_together(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gymckpt.coordinator.client.EXPLAINED_PAGE", 2)
+    episodes = [Episode(f"r{number}") for number in range(5)]
+    fleet[Kind.AGENT].host(*episodes)
+    fleet[Kind.AGENT].episodes_page = 2
+    assert [trouble.episode for trouble in (await fleet.client.explain_recovery()).troubles] == episodes

@@ -1,0 +1,143 @@
+"""What a crash would cost, from what a checkpoint holds and what members list."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gymckpt.core.ids import Digest, Episode, ParticipantId
+from gymckpt.core.kinds import Capture, Fate, Kind
+from gymckpt.core.manifest import EpisodeRecord, ParticipantInfo, ParticipantManifest, RestoreTarget
+from gymckpt.core.recovery import Holding, Present, Recovery, explain, holdings
+
+E, A, M, R = (ParticipantId(kind, "x") for kind in (Kind.ENVIRONMENT, Kind.AGENT, Kind.MODEL, Kind.RESOURCES))
+ONE, TWO = Episode("r1"), Episode("r2")
+FIRST, SECOND = "first", "second"  # boots of a participant
+
+
+def boot_of(participant: ParticipantId, which: str) -> str:
+    return f"{which} of {participant}"
+
+
+def info(participant: ParticipantId, boot: str = FIRST, capture: Capture = Capture.EXPORTED) -> ParticipantInfo:
+    return ParticipantInfo(participant, "0", boot_of(participant, boot), "h:1", capture)
+
+
+def present(participant: ParticipantId, *episodes: Episode, boot: str = FIRST) -> Present:
+    return Present(info(participant, boot), frozenset(episodes), {}, {})
+
+
+def held(*participants: ParticipantId, episode: Episode = ONE, source: Episode = ONE) -> dict[Episode, Holding]:
+    return {source: Holding(episode, {p: frozenset({boot_of(p, FIRST)}) for p in participants})}
+
+
+def told(found: Recovery) -> list[tuple[str, str | None, str | None]]:
+    return [
+        (str(t.episode), str(t.participant) if t.participant else None, str(t.restore) if t.restore else None)
+        for t in found.troubles
+    ]
+
+
+WHOLE = [present(E, ONE), present(A, ONE), present(R, ONE)]
+
+
+def test_a_rollout_that_the_checkpoint_holds_and_nobody_lost_is_recoverable() -> None:
+    """Share of live rollouts recoverable."""
+    found = explain("c", held(E, A, R), WHOLE, {})
+    assert (found.rollouts, found.recoverable, told(found)) == (1, 1, [])
+
+
+@pytest.mark.parametrize(("checkpoint_id", "why"), [("", "create one"), ("c", "the next one will")])
+def test_a_rollout_that_began_after_it_is_not(checkpoint_id: str, why: str) -> None:
+    found = explain(checkpoint_id, {}, WHOLE, {})
+    assert (found.rollouts, found.recoverable, told(found)) == (1, 0, [("r1", None, None)])
+    assert why in found.troubles[0].why
+
+
+@pytest.mark.parametrize("dead", [E, A, R])
+def test_the_death_of_one_server_names_what_it_held(dead: ParticipantId) -> None:
+    """One process dies, the others still list it."""
+    members = [present(dead, boot=SECOND) if each.info.id == dead else each for each in [*WHOLE, present(M, ONE)]]
+    found = explain("c", held(E, A, R, M), members, {})
+    assert told(found) == [("r1", f"{dead}", "r1")]
+    assert (found.rollouts, found.recoverable) == (1, 1)
+
+
+def test_a_server_that_is_dead_and_not_back_yet_has_lost_it_too() -> None:
+    """The one that follows it need not be there to know."""
+    assert told(explain("c", held(E, A, R), WHOLE[:2], {})) == [("r1", "resources/x", "r1")]
+
+
+def test_a_server_whose_successor_lists_it_has_lost_nothing() -> None:
+    """A model server reads its ledger again."""
+    members = [*WHOLE, present(M, ONE, boot=SECOND)]
+    assert told(explain("c", held(E, A, R, M), members, {})) == []
+
+
+@pytest.mark.parametrize("participants", [(E, A, R), (A, R)])
+def test_what_ended_since_is_not_restored(participants: tuple[ParticipantId, ...]) -> None:
+    """Its caller lives and has no more of it; the resources server died after that."""
+    members = [present(each) for each in participants[:-1]] + [present(R, boot=SECOND)]
+    found = explain("c", held(*participants), members, {})
+    assert (found.rollouts, told(found)) == (0, [])
+
+
+def test_what_may_have_ended_with_its_dead_caller_is_restored() -> None:
+    """P08: nobody can say whether its result came through."""
+    members = [present(E, boot=SECOND), present(A), present(R)]
+    assert told(explain("c", held(E, A, R), members, {})) == [("r1", "environment/x", "r1")]
+
+
+def test_what_was_retired_is_not_restored() -> None:
+    """A retired attempt is refused for good."""
+    members = [present(E, boot=SECOND)]
+    assert told(explain("c", held(E, A, R), members, {"r1": 0})) == []
+
+
+def test_a_silent_member_is_named_and_has_lost_nothing() -> None:
+    """X24."""
+    silent = Present(info(R), None, {}, {})
+    found = explain("c", held(E, A, R), [*WHOLE[:2], silent], {})
+    assert (told(found), found.silent) == ([], (R,))
+
+
+def test_the_weakest_server_is_named() -> None:
+    """An episode is as recoverable as its weakest server."""
+    restart_only = replace(present(R, ONE), restarts={ONE: "cannot capture"})
+    missing = replace(present(R), lost={TWO: "does not hold session 's'"})
+    members = [present(E, ONE, TWO), restart_only, missing]
+    found = explain("c", held(E, R, episode=TWO, source=TWO), members, {})
+    assert told(found) == [("r1", "resources/x", None), ("r2", "resources/x", None)]
+    assert (found.rollouts, found.recoverable) == (2, 0)
+
+
+def test_only_the_newest_attempt_counts_and_what_models_remember_does_not() -> None:
+    members = [present(E, ONE), present(A, Episode("r1", 1)), present(M, TWO)]
+    assert told(explain("", {}, members, {})) == [("r1-a1", None, None)]
+
+
+# Who holds what since the checkpoint.
+
+
+def manifest(participant: ParticipantId, *episodes: Episode, boot: str = FIRST) -> ParticipantManifest:
+    records = tuple(EpisodeRecord(episode, "s", Digest(bytes(32), 0)) for episode in episodes)
+    return ParticipantManifest("c", participant, boot_of(participant, boot), records)
+
+
+def test_a_restore_gives_an_episode_to_every_process_that_took_part() -> None:
+    """X14: a second death after a restore."""
+    exports = [(info(R), manifest(R, ONE, TWO)), (info(E), manifest(E, ONE, TWO))]
+    members = [info(R, SECOND), replace(info(R, "third"), worker="1"), info(E)]
+    restores = [(members, [RestoreTarget(ONE, 1, Fate.RESTORED), RestoreTarget(TWO, 1, Fate.RESTARTED)])]
+    found = holdings([ONE, TWO], exports, restores)
+    boots = {
+        R: frozenset({boot_of(R, SECOND), boot_of(R, "third")}),
+        E: frozenset({boot_of(E, FIRST)}),
+    }
+    assert found == {ONE: Holding(Episode("r1", 1), boots)}
+
+
+def test_servers_without_state_lose_none_and_other_checkpoints_episodes_are_not_asked_for() -> None:
+    exports = [(info(R, capture=Capture.STATELESS), manifest(R, ONE)), (info(A), manifest(A, ONE, TWO))]
+    assert holdings([ONE], exports, []) == {ONE: Holding(ONE, {A: frozenset({boot_of(A, FIRST)})})}
