@@ -60,7 +60,8 @@ class GymResources(ResourcesParticipant):
         return super().classify(call)
 
     def enter_now(self, call: Call, request: bytes = b"") -> Ticket | None:
-        if isinstance(call, GymCall) and call.marked is not None and self.classify(call) is not Entry.EXEMPT:
+        goes_on = not self.is_seed(call) and self.classify(call) is not Entry.EXEMPT
+        if goes_on and isinstance(call, GymCall) and call.marked is not None:
             self._find_lost(call.session or "", call.marked, call.seen)
             if self._has_missed(call):
                 return None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy
 import pytest
 from nemo_gym.openai_utils import NeMoGymResponse
 from resources_servers.blackjack.app import BlackjackEnv
+from resources_servers.gymnasium import GymnasiumServer
 from resources_servers.wordle.app import WordleGameState, WordleResourcesServer
 from resources_servers.workplace_assistant.app import WorkbenchResourcesServer
 from resources_servers.workplace_assistant.utils import get_tools
 
 from gymckpt.errors import InvalidField
-from gymckpt.nemo_gym import MappingAdapter, RestartOnly, declare
+from gymckpt.nemo_gym import GymnasiumAdapter, MappingAdapter, RestartOnly, declare
 from gymckpt.nemo_gym.adapters import adapter_of
 from gymckpt.nemo_gym.adapters.workplace_assistant import TABLES, TOOLKITS
 from gymckpt.participant import Capture
@@ -55,6 +58,79 @@ async def test_blackjack_deals_the_same_cards_after_a_restore(game: int) -> None
     for _ in range(12):
         dealt, again = await first.step(hit, {}, "s"), await second.step(hit, {}, "s")
         assert dealt == again
+
+
+class Dice(GymnasiumServer):  # type: ignore[misc]
+    """An environment of a user: its sessions hold plain data and generators, at any depth."""
+
+    ray_enabled = False
+
+    async def step(self, action: Any, metadata: dict[str, Any], session_id: str | None = None) -> Any:
+        state = self.session_state[session_id]
+        state["thrown"].append([state["python"].randint(1, 6), state["numpy"][0]["pcg"].random()])
+        return str(state["numpy"][1].normal()), state["python"].gauss(), False, False, {}
+
+
+@declare(f"{__name__}:Dice")
+class DiceAdapter(GymnasiumAdapter):
+    schema = "tests/dice/1"
+
+
+def dice() -> dict[str, Any]:
+    generators = [{"pcg": numpy.random.default_rng()}, numpy.random.Generator(numpy.random.MT19937())]
+    own = {"$own": [{"$": 1}], "$random.Random": {"$random.Random": [None]}}
+    return {
+        "python": random.Random(),
+        "numpy": generators,
+        "thrown": [],
+        "own": own,
+        "big": 2**70,
+        "nan": [float("inf")],
+    }
+
+
+async def test_a_users_environment_goes_on_with_its_generators() -> None:
+    """R08, C44: Python's and numpy's, between two numbers of a pair as well; keys that look like the adapter's own are kept."""
+    first = made(Dice, "first", {})
+    first.session_state["s"] = dice()
+    for _ in range(5):
+        second = restored(Dice, first)
+        for key in ("thrown", "own", "big", "nan"):
+            assert second.session_state["s"][key] == first.session_state["s"][key]
+        for _ in range(3):
+            assert await first.step(None, {}, "s") == await second.step(None, {}, "s")
+
+
+@pytest.mark.parametrize(
+    ("held", "problem"),
+    [
+        (lambda generator: {"a": generator, "b": [generator]}, "one Random in two places"),
+        (lambda _: {"a": (1, 2)}, "value.a is tuple"),
+        (lambda _: {"a": random.SystemRandom()}, "not plain data"),
+        (lambda _: {"a": {1: "x"}}, "keys must be text"),
+    ],
+)
+def test_what_would_come_back_as_something_else_is_refused(held: Any, problem: str) -> None:
+    """C44, X20."""
+    first = made(Dice, "first", {})
+    first.session_state["s"] = held(random.Random())
+    exporter = adapter_of(Dice)(first)
+    with pytest.raises(ValueError, match=problem):
+        exporter.encode(exporter.freeze("s"))
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b'{"$random.Random":[3,[1],null]}',
+        b'{"$numpy.random.Generator":{"bit_generator":"seed"}}',
+        b'{"$random.Random":7}',
+    ],
+)
+def test_a_generator_that_is_none_is_refused(damaged: bytes) -> None:
+    """C11."""
+    with pytest.raises((ValueError, TypeError)):
+        adapter_of(Dice)(made(Dice, "first", {})).load({"value": damaged})
 
 
 def test_wordle_keeps_letters_by_place_and_sets() -> None:

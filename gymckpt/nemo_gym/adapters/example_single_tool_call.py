@@ -81,4 +81,5 @@ class SingleToolCall(Adapter[Frozen, Loaded]):
             self.server._closed_session_ids.discard(loaded.named)
 
     def discard(self, session: str) -> None:
-        self.server._session_episodes.pop(self._ids.pop(session, ""), None)
+        """What the id is bound to stays, as the server itself keeps it until the close; a new session of the same seed may have it already."""
+        self._ids.pop(session, None)
