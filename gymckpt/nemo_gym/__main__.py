@@ -19,14 +19,16 @@ def main() -> int:
     )
     wrapping = commands.add_parser("wrap", help="make directories for `gym env start --search-dir`")
     wrapping.add_argument("root", type=Path)
-    wrapping.add_argument("component", nargs="+", help="shipped resources or model server, e.g. workplace_assistant")
+    wrapping.add_argument(
+        "component", nargs="+", help="shipped server, e.g. workplace_assistant; name all in one command"
+    )
     given = parser.parse_args()
     try:
         if given.command == "run":
             run(given.server)
         else:
-            for component in given.component:
-                sys.stdout.write(f"{wrap(given.root, component)}\n")
+            for made in wrap(given.root, given.component):
+                sys.stdout.write(f"{made}\n")
     except GymckptError as error:
         sys.stderr.write(f"error: {error.message} [{error.reason}]\n")
         return 2

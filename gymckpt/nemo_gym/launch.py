@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from omegaconf import OmegaConf
 from gymckpt.errors import InvalidField
 from gymckpt.nemo_gym.embed import make_participant
 
-KINDS = ("resources_servers", "responses_api_models")
+KINDS = ("resources_servers", "responses_api_models", "responses_api_agents")
 SUFFIX = "_checkpointed"
 
 APP = '''"""{component} of NeMo Gym as a participant of gymckpt."""
@@ -67,31 +68,46 @@ def _server_class(path: str) -> Any:
         raise InvalidField(f"no server class {path!r} (module:Class): {error}", field="server") from error
 
 
-def wrap(root: Path, component: str) -> Path:
-    """Makes `<root>/<kind>/<component>_checkpointed`, which `gym env start --search-dir <root>` finds; returns it.
+def wrap(root: Path, components: Sequence[str]) -> list[Path]:
+    """Makes `<root>/<kind>/<component>_checkpointed` of each, which `gym env start --search-dir <root>` finds; returns them.
 
     It holds an app that keeps the shipped class running in the shipped directory, and the shipped configurations with the names of their instances as they
-    were. Made again, it is replaced file by file. Raises InvalidField when NeMo Gym ships no such resources or model server, or one without requirements.txt.
+    were; in all of them the components are the wrapped ones. Made again, it is replaced file by file. Raises InvalidField, and makes nothing, when NeMo Gym
+    ships no such resources, model or agent server, or one that cannot be wrapped.
     """
-    shipped = next((path for kind in KINDS if ((path := Path(PARENT_DIR, kind, component)) / "app.py").is_file()), None)
-    if shipped is None:
-        raise InvalidField(f"NeMo Gym ships no {component!r} in {' or '.join(KINDS)}", field="component")
-    kind, source = shipped.parent.name, (shipped / "app.py").read_text(encoding="utf-8")
-    launched = _LAUNCH.findall(source)
+    shipped = [_shipped(component) for component in components]
+    apps = [_app(directory) for directory in shipped]
+    names = {(directory.parent.name, directory.name): f"{directory.name}{SUFFIX}" for directory in shipped}
+    return [_write(root, directory, app, names) for directory, app in zip(shipped, apps, strict=True)]
+
+
+def _shipped(component: str) -> Path:
+    found = next((path for kind in KINDS if ((path := Path(PARENT_DIR, kind, component)) / "app.py").is_file()), None)
+    if found is None:
+        raise InvalidField(f"NeMo Gym ships no {component!r} in {', '.join(KINDS)}", field="component")
+    if not (found / "requirements.txt").is_file():
+        raise InvalidField(f"{found} has no requirements.txt: write an app.py of your own for it", field="component")
+    return found
+
+
+def _app(shipped: Path) -> str:
+    launched = _LAUNCH.findall((shipped / "app.py").read_text(encoding="utf-8"))
     if not launched:
         raise InvalidField(f"{shipped}/app.py runs no class's run_webserver()", field="component")
-    if not (shipped / "requirements.txt").is_file():
-        raise InvalidField(f"{shipped} has no requirements.txt: write an app.py of your own for it", field="component")
-    made = root / kind / f"{component}{SUFFIX}"
+    module = f"{shipped.parent.name}.{shipped.name}.app"
+    return APP.format(component=shipped.name, module=module, name=launched[-1])
+
+
+def _write(root: Path, shipped: Path, app: str, names: Mapping[tuple[str, str], str]) -> Path:
+    made = root / shipped.parent.name / names[shipped.parent.name, shipped.name]
     (made / "configs").mkdir(parents=True, exist_ok=True)
-    text = APP.format(component=component, module=f"{kind}.{component}.app", name=launched[-1])
-    (made / "app.py").write_text(text, encoding="utf-8")
+    (made / "app.py").write_text(app, encoding="utf-8")
     requirements = (shipped / "requirements.txt").read_text(encoding="utf-8")
     (made / "requirements.txt").write_text(f"{requirements.rstrip()}\n{_requirement()}\n", encoding="utf-8")
     for configuration in sorted((shipped / "configs").glob("*.yaml")):
-        name = f"{made.name}.yaml" if configuration.stem == component else configuration.name
+        name = f"{made.name}.yaml" if configuration.stem == shipped.name else configuration.name
         value = OmegaConf.to_container(OmegaConf.load(configuration), resolve=False)
-        OmegaConf.save(_renamed(value, kind, component, made.name), made / "configs" / name)
+        OmegaConf.save(_renamed(value, names), made / "configs" / name)
     return made
 
 
@@ -101,10 +117,11 @@ def _requirement() -> str:
     return f"gymckpt[pandas] @ {json.loads(told)['url']}" if told else "gymckpt[pandas]"
 
 
-def _renamed(configuration: Any, kind: str, component: str, name: str) -> Any:
-    """The configuration with `<kind>.<component>` called `name` in every instance."""
+def _renamed(configuration: Any, names: Mapping[tuple[str, str], str]) -> Any:
+    """The configuration with the new name of each component of `names`, which are by kind and name, in every instance."""
     for instance in configuration.values() if isinstance(configuration, dict) else ():
-        servers = instance.get(kind) if isinstance(instance, dict) else None
-        if isinstance(servers, dict) and component in servers:
-            instance[kind] = {name if key == component else key: value for key, value in servers.items()}
+        for kind in KINDS:
+            servers = instance.get(kind) if isinstance(instance, dict) else None
+            if isinstance(servers, dict):
+                instance[kind] = {names.get((kind, key), key): value for key, value in servers.items()}
     return configuration

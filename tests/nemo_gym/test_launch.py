@@ -57,7 +57,7 @@ def test_run_finds_files_that_lie_beside_the_server_from_anywhere(judged: Gym) -
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the server below its keeper in /proc")
 def test_a_wrapped_server_finds_its_files_and_is_back_on_its_port_after_a_kill(judged: Gym, tmp_path: Path) -> None:
     """X14, X26: it is another process of the same participant."""
-    wrapped = wrap(tmp_path / "root", JUDGE)
+    [wrapped] = wrap(tmp_path / "root", [JUDGE])
     judged.add(JUDGE, "resources_servers", wrapped.name, **shipped_settings())
     judged.environment = {"NEMO_GYM_EXTRA_ROOTS": str(tmp_path / "root")}
     judged.start_wrapped(JUDGE, wrapped)
@@ -78,9 +78,18 @@ def another(gym: Gym, boot: str) -> None:
 
 def test_a_wrapped_server_requires_the_gymckpt_that_wrapped_it(tmp_path: Path) -> None:
     """X20: an index may have another one of that name."""
-    lines = (wrap(tmp_path, JUDGE) / "requirements.txt").read_text().splitlines()
+    [wrapped] = wrap(tmp_path, [JUDGE])
+    lines = (wrapped / "requirements.txt").read_text().splitlines()
     [ours] = [Requirement(line) for line in lines if line.startswith("gymckpt")]
     assert (ours.extras, ours.url) == ({"pandas"}, Path(__file__).resolve().parents[2].as_uri())
+
+
+def test_servers_wrapped_together_are_configured_with_each_other(tmp_path: Path) -> None:
+    """X20: under the names that their instances have always had."""
+    wrapped, _, agent = wrap(tmp_path, ["workplace_assistant", "openai_model", "simple_agent"])
+    configuration = OmegaConf.load(wrapped / "configs" / f"{wrapped.name}.yaml")
+    assert list(configuration.workplace_assistant.resources_servers) == [wrapped.name]
+    assert list(configuration.workplace_assistant_simple_agent.responses_api_agents) == [agent.name]
 
 
 @pytest.mark.parametrize(
@@ -89,5 +98,5 @@ def test_a_wrapped_server_requires_the_gymckpt_that_wrapped_it(tmp_path: Path) -
 def test_what_cannot_be_wrapped_is_refused(component: str, problem: str, tmp_path: Path) -> None:
     """X20."""
     with pytest.raises(InvalidField, match=problem):
-        wrap(tmp_path, component)
+        wrap(tmp_path, [JUDGE, component])
     assert list(tmp_path.iterdir()) == []

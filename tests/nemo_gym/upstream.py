@@ -1,7 +1,8 @@
-"""A deterministic OpenAI-compatible server: `python upstream.py --port N --latency SECONDS`.
+"""A deterministic OpenAI-compatible server: `python upstream.py --port N --latency SECONDS --tasks FILE.jsonl`.
 
-The first user message is the whole script, as JSON: `{"steps": [[{"name", "arguments"}, ...], ...], "final": "text"}`. How many steps the conversation holds
-tells the next one, so nothing is kept between calls and any call may come twice.
+The first user message is the whole script, as JSON: `{"steps": [[{"name", "arguments"}, ...], ...], "final": "text"}`; or it is that of a row of the tasks,
+whose ground truth is made one call by one. How many steps the conversation holds tells the next one, so nothing is kept between calls and any call may come
+twice.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -17,6 +20,8 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
+
+NO_SCRIPTS: Mapping[str, Any] = {}
 
 
 def text_of(content: Any) -> str:
@@ -30,10 +35,26 @@ def steps_taken(items: list[dict[str, Any]]) -> int:
     return sum(kind == "function_call" and before != kind for before, kind in zip([None, *kinds], kinds, strict=False))
 
 
-def output_of(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def asked_in(items: list[dict[str, Any]]) -> str:
+    return next(text_of(item["content"]) for item in items if item.get("role") == "user")
+
+
+def scripts_of(tasks: Path) -> dict[str, Any]:
+    """A script for each row, by what its user asks."""
+    rows = [json.loads(line) for line in tasks.read_text().splitlines()]
+    return {
+        asked_in(row["responses_create_params"]["input"]): {
+            "steps": [[call] for call in row["ground_truth"]],
+            "final": "Done.",
+        }
+        for row in rows
+    }
+
+
+def output_of(items: list[dict[str, Any]], scripts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What the policy says next."""
-    asked = next(text_of(item["content"]) for item in items if item.get("role") == "user")
-    script, taken = json.loads(asked), steps_taken(items)
+    asked = asked_in(items)
+    script, taken = scripts.get(asked) or json.loads(asked), steps_taken(items)
 
     def name(kind: str, place: int = 0) -> str:
         return f"{kind}_{blake3(f'{asked} {taken} {place}'.encode()).hexdigest()[:24]}"
@@ -53,9 +74,9 @@ def output_of(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"type": "message", "id": name("msg"), "role": "assistant", "status": "completed", "content": [content]}]
 
 
-def response_to(body: dict[str, Any]) -> dict[str, Any]:
+def response_to(body: dict[str, Any], scripts: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A whole Responses object."""
-    output = output_of(body["input"])
+    output = output_of(body["input"], scripts or {})
     details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
     return {
         "id": f"resp_{output[0]['id']}",
@@ -71,11 +92,11 @@ def response_to(body: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def application(latency: float) -> Starlette:
+def application(latency: float, scripts: Mapping[str, Any]) -> Starlette:
     async def respond(request: Request) -> JSONResponse:
         body = await request.json()
         await asyncio.sleep(latency)  # the time that a model takes
-        return JSONResponse(response_to(body))
+        return JSONResponse(response_to(body, scripts))
 
     async def health(_request: Request) -> JSONResponse:
         return JSONResponse({"status": "ok"})
@@ -87,5 +108,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--latency", type=float, default=0.0)
+    parser.add_argument("--tasks", type=Path)
     given = parser.parse_args()
-    uvicorn.run(application(given.latency), host="127.0.0.1", port=given.port, log_level="warning")
+    known = scripts_of(given.tasks) if given.tasks else {}
+    uvicorn.run(application(given.latency, known), host="127.0.0.1", port=given.port, log_level="warning")
