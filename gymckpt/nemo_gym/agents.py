@@ -11,9 +11,9 @@ from nemo_gym.global_config import ROLLOUT_ID_KEY_NAME
 from gymckpt.core.ids import Episode
 from gymckpt.core.kinds import Kind
 from gymckpt.errors import GymckptError, InvalidField, StaleAttempt
-from gymckpt.nemo_gym.identity import prefix_episode, said_episode, said_in
+from gymckpt.nemo_gym.identity import said_episode, said_in
 from gymckpt.participant.asgi import App
-from gymckpt.participant.call import Message, Receive, Scope, Send
+from gymckpt.participant.call import Message, Receive, Scope, Send, identify
 from gymckpt.participant.http import Body, refuse
 from gymckpt.participant.resident import ResidentParticipant
 
@@ -42,16 +42,18 @@ class Presence:
         self._numbers = itertools.count(1)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        handler = HANDLERS.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
-        if handler is None or not self._agent.enabled:
+        if scope["type"] != "http" or scope["method"] != "POST" or not self._agent.enabled:
             await self._app(scope, receive, send)
             return
         answer, body = _Answer(send), Body(receive)
-        await body.read()
-        if body.gone:
-            return
         try:
-            await handler(self, scope, body, answer)
+            handler = HANDLERS.get(identify(scope).route)
+            if handler is None:
+                await self._app(scope, receive, answer.send)
+                return
+            await body.read()
+            if not body.gone:
+                await handler(self, scope, body, answer)
         except GymckptError as error:
             if answer.status:
                 raise
@@ -72,9 +74,6 @@ class Presence:
 
     def _episode(self, said: Mapping[str, Any]) -> Episode | None:
         """As the servers that the run calls are told it: `_ng_rollout_id` reaches them in a path only."""
-        prefixed = prefix_episode()
-        if prefixed is not None:
-            return prefixed
         try:
             text = self._captured(said)
         except (TypeError, ValueError) as error:
@@ -115,7 +114,7 @@ class Presence:
             with self._agent.working(run):
                 await self._app(scope, body.receive, answer.send)
             return
-        episode = prefix_episode()
+        episode = identify(scope).episode
         if key is not None and episode is not None:
             self._agent.check_attempt(episode)
         await self._app(scope, body.receive, answer.send)

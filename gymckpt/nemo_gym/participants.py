@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from gymckpt.core.admission import Entry
@@ -18,7 +18,7 @@ from gymckpt.participant.call import Call
 from gymckpt.participant.resources import ResourcesParticipant, Ticket
 
 SEED_ROUTES = frozenset({"/seed_session", "/reset"})
-ENDED_KEPT = 65_536  # ended sessions that are remembered
+ENDED_KEPT = 65_536  # sessions that have ended, and that were replaced, which are remembered
 
 
 class GymResources(ResourcesParticipant):
@@ -27,7 +27,9 @@ class GymResources(ResourcesParticipant):
     Beside what every resources server does:
 
     - a session whose state the server itself dropped has ended, and calls of ended sessions get the server's own answer;
-    - a client that has seen more of its session than was restored is held, and its episode named as lost: going on would be silently wrong.
+    - a client that has seen more of its session than was restored is held, and its episode named as lost: going on would be silently wrong;
+    - a seed of a rollout that has a session here already takes its place: whoever began that one is dead, or never heard the answer. No agent of NeMo Gym seeds
+      one server twice. Calls of a session that was replaced or retired are held, because nothing that they were told could be kept from the model.
     """
 
     def __init__(self, name: str, adapter: Adapter[Any, Any]) -> None:
@@ -42,6 +44,10 @@ class GymResources(ResourcesParticipant):
         )
         self._adapter = adapter
         self._ended: dict[str, None] = {}
+        self._replaced: dict[str, None] = {}
+
+    def counts(self) -> Mapping[str, int]:
+        return {**super().counts(), "replaced": len(self._replaced)}
 
     def exportable(self, session: Session) -> bool:
         """A session whose client is ahead of it belongs in no checkpoint."""
@@ -60,12 +66,22 @@ class GymResources(ResourcesParticipant):
         return super().classify(call)
 
     def enter_now(self, call: Call, request: bytes = b"") -> Ticket | None:
+        if self._is_over(call):
+            return None
         goes_on = not self.is_seed(call) and self.classify(call) is not Entry.EXEMPT
         if goes_on and isinstance(call, GymCall) and call.marked is not None:
             self._find_lost(call.session or "", call.marked, call.seen)
             if self._has_missed(call):
                 return None
         return super().enter_now(call, request)
+
+    def _is_over(self, call: Call) -> bool:
+        """Whether the call is one of a client that should be dead, and may not be told so."""
+        if self.is_seed(call) or call.route in self._closes or self.classify(call) is Entry.EXEMPT:
+            return False
+        session = self.sessions.get(call.session or "")
+        retired = session is not None and call.episode is None and self.floors.refuses(session.episode)
+        return retired or call.session in self._replaced
 
     def _has_missed(self, call: GymCall) -> bool:
         session = self.sessions.get(call.session or "")
@@ -98,18 +114,35 @@ class GymResources(ResourcesParticipant):
         revision = super().leave(ticket, succeeded=succeeded, key=key, receipt=receipt)
         if self.is_seed(ticket.call) and key is not None:
             self._ended.pop(key, None)
+            self._replaced.pop(key, None)
+            self._replace_others(key)
         session = ticket.session
         if session is not None:
             if self.sessions.get(session.key) is session and not self._adapter.holds(session.key):
                 self.free(session)
-            if self.sessions.get(session.key) is None:
-                self._end(session.key)
+            if self.sessions.get(session.key) is None and session.key not in self._replaced:
+                remember(self._ended, session.key)
         return revision
 
-    def _end(self, key: str) -> None:
-        self._ended[key] = None
-        if len(self._ended) > ENDED_KEPT:
-            del self._ended[next(iter(self._ended))]
+    def _replace_others(self, key: str) -> None:
+        """The session of this key is the rollout's only one from now on, but for those of a later attempt or of a restore under way."""
+        begun = self.sessions.get(key)
+        if begun is None:
+            return
+        for older in self.sessions.of_rollout(begun.episode.rollout_id):
+            if older is begun or older.pending or older.episode.attempt > begun.episode.attempt:
+                continue
+            log.warning("session %r of %s at %s is replaced by %r", older.key, older.episode, self.id, key)
+            self.free(older)
+            if self.capture is not Capture.STATELESS:
+                remember(self._replaced, older.key)
+
+
+def remember(keys: dict[str, None], key: str) -> None:
+    """Adds a key; the oldest is forgotten when there are too many."""
+    keys[key] = None
+    if len(keys) > ENDED_KEPT:
+        del keys[next(iter(keys))]
 
 
 class GymModel(Participant):
