@@ -59,8 +59,10 @@ def holdings(
     """Who was given each of the checkpoint's `episodes`: the exporting process, or every process of that participant that took part in a later restore.
 
     `restores` are the installed restores of this checkpoint, oldest first, as their members and what became of the targets. An episode that a restore made
-    start over is no longer held. Servers without state lose none.
+    start over is no longer held. Servers without state lose none, and what a resident process held no restore gives to another.
     """
+    exports = list(exports)
+    residents = {manifest.participant for info, manifest in exports if info.capture is Capture.RESIDENT}
     found: dict[Episode, dict[ParticipantId, frozenset[str]]] = {episode: {} for episode in episodes}
     for info, manifest in exports:
         for record in manifest.records if info.capture is not Capture.STATELESS else ():
@@ -76,8 +78,10 @@ def holdings(
             if target.source not in held:
                 continue
             if target.fate is Fate.RESTORED:
-                participants = held[target.source].boots
-                boots = {participant: boots_now.get(participant, frozenset()) for participant in participants}
+                boots = {
+                    participant: before if participant in residents else boots_now.get(participant, frozenset())
+                    for participant, before in held[target.source].boots.items()
+                }
                 held[target.source] = Holding(target.target, boots)
             else:
                 del held[target.source]
@@ -153,6 +157,8 @@ def _unrecoverable(
             return Trouble(episode, member.info.id, member.restarts[episode])
         if episode in member.lost:
             return Trouble(episode, member.info.id, f"{member.lost[episode]}; retire it, and start it over")
+        if member.info.capture is Capture.RESIDENT and episode in (member.episodes or ()):
+            return Trouble(episode, member.info.id, "it lives in this process alone, and starts over when that dies")
     if episode in covered:
         return None
     if not checkpoint_id:

@@ -141,3 +141,26 @@ def test_a_restore_gives_an_episode_to_every_process_that_took_part() -> None:
 def test_servers_without_state_lose_none_and_other_checkpoints_episodes_are_not_asked_for() -> None:
     exports = [(info(R, capture=Capture.STATELESS), manifest(R, ONE)), (info(A), manifest(A, ONE, TWO))]
     assert holdings([ONE], exports, []) == {ONE: Holding(ONE, {A: frozenset({boot_of(A, FIRST)})})}
+
+
+def test_what_lives_in_one_process_alone_is_not_recoverable_and_dies_with_it() -> None:
+    """X13: it goes on through the death of others, and is named with the checkpoint's name once its own process is gone."""
+    resident = Present(info(A, capture=Capture.RESIDENT), frozenset({ONE}), {}, {})
+    found = explain("c", held(A, R), [resident, present(R, ONE)], {})
+    assert (found.rollouts, found.recoverable, told(found)) == (1, 0, [("r1", "agent/x", None)])
+    assert told(explain("c", held(A, R), [resident, present(R, boot=SECOND)], {})) == [("r1", "resources/x", "r1")]
+    successor = Present(info(A, SECOND, Capture.RESIDENT), frozenset(), {}, {})
+    assert told(explain("c", held(A, R), [successor, present(R, ONE)], {})) == [("r1", "agent/x", "r1")]
+
+
+def test_no_restore_gives_to_another_process_what_a_resident_held() -> None:
+    """X13: of several processes of one agent, the one that held it goes on, or nobody."""
+    record = EpisodeRecord(ONE, "run-1", None)
+    exports = [
+        (info(A, capture=Capture.RESIDENT), ParticipantManifest("c", A, boot_of(A, FIRST), (record,))),
+        (info(R), ParticipantManifest("c", R, boot_of(R, FIRST), (record,))),
+    ]
+    members = [info(A, capture=Capture.RESIDENT), info(A, SECOND, Capture.RESIDENT), info(R, SECOND)]
+    given = holdings([ONE], exports, [(members, [RestoreTarget(ONE, 1, Fate.RESTORED)])])
+    boots = {A: frozenset({boot_of(A, FIRST)}), R: frozenset({boot_of(R, SECOND)})}
+    assert given == {ONE: Holding(Episode("r1", 1), boots)}
