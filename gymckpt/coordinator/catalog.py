@@ -61,10 +61,10 @@ async def read_page(records: Records, checkpoint: Checkpoint, size: int, token: 
 
 
 def newest_first(records: Records) -> list[str]:
-    """Ids of all checkpoints that were ever begun."""
-    return sorted(
-        records.intents, key=lambda name: (records.intents[name].epoch, records.intents[name].sequence), reverse=True
-    )
+    """Ids of all checkpoints that were ever begun and are not deleted."""
+    intents = records.intents
+    there = intents.keys() - records.deleted
+    return sorted(there, key=lambda name: (intents[name].epoch, intents[name].sequence), reverse=True)
 
 
 def _without_manifest(checkpoint_id: str, intent: Intent | None, decision: Decision) -> Checkpoint:

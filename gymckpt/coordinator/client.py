@@ -168,6 +168,10 @@ class CoordinatorClient:
         request = pb.PinCheckpointRequest(checkpoint_id=checkpoint_id, holder=holder, release=release)
         return (await _call(self._stub.PinCheckpoint(request))).checkpoint_id
 
+    async def delete_checkpoint(self, checkpoint_id: str) -> None:
+        """Takes a published checkpoint away for good. Its blobs stay."""
+        await _call(self._stub.DeleteCheckpoint(pb.DeleteCheckpointRequest(checkpoint_id=checkpoint_id)))
+
     async def restore_checkpoint(self, arguments: RestoreArguments) -> AsyncIterator[values.RestoreProgress]:
         """Restores; the last progress is RESTORED with the whole outcome. Leaving the iteration stops the waiting only."""
         request = pb.RestoreCheckpointRequest(

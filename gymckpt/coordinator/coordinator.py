@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 
-from gymckpt.coordinator import catalog
+from gymckpt.coordinator import catalog, keeping
 from gymckpt.coordinator.checkpoint import CheckpointTask
 from gymckpt.coordinator.context import Context
 from gymckpt.coordinator.faults import Faults
 from gymckpt.coordinator.members.link import Lost, Refusal
 from gymckpt.coordinator.members.registry import Member, Registry
-from gymckpt.coordinator.records import RESTORE
 from gymckpt.coordinator.recovery import explain_recovery
 from gymckpt.coordinator.restore import restore_aborted
 from gymckpt.coordinator.rounds import Rounds, unless_stopped
@@ -36,7 +35,7 @@ from gymckpt.core.arguments import (
     check_same,
 )
 from gymckpt.core.decisions import outcome
-from gymckpt.core.ids import Episode, ParticipantId, check_id
+from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.manifest import Decision, ParticipantInfo, RestoreIntent
 from gymckpt.core.recovery import Recovery
 from gymckpt.core.report import LostEpisode
@@ -44,7 +43,7 @@ from gymckpt.core.standing import Stage
 from gymckpt.core.transitions import Holdings
 from gymckpt.errors import (
     CheckpointAborted,
-    InvalidField,
+    Conflict,
     InvalidPhase,
     ParticipantLost,
 )
@@ -70,6 +69,7 @@ class Coordinator:
         self._faults = faults or Faults()
         self._started: asyncio.Future[Context] = asyncio.get_running_loop().create_future()
         self._rounds = Rounds(self._settings)
+        self._deleting = asyncio.Lock()
 
     async def start(self) -> None:
         """Takes over from whoever coordinated before."""
@@ -140,6 +140,7 @@ class Coordinator:
         if task is None and await context.records.decision(checkpoint_id) is not None:
             if intent is not None:
                 check_same(checkpoint_id, intent.arguments, arguments.digest)
+            context.records.check_not_deleted(checkpoint_id)
             yield CheckpointProgress(_published(await catalog.ended_checkpoint(context.records, checkpoint_id)))
             return
         if task is None:
@@ -216,16 +217,21 @@ class Coordinator:
 
     async def pin(self, checkpoint_id: str, holder: str, *, release: bool = False) -> str:
         """Keeps a published checkpoint for `holder`, or no longer; returns its id. Raises CheckpointNotFound."""
+        return await keeping.pin((await self._context()).records, checkpoint_id, holder, release=release)
+
+    async def delete(self, checkpoint_id: str) -> None:
+        """Takes a published checkpoint away for good. Raises CheckpointNotFound; Conflict while it is pinned, or its own round has not ended."""
         context = await self._context()
-        if check_id(holder, "holder").startswith(RESTORE):
-            raise InvalidField(f"holder must not begin with {RESTORE!r}: restores pin for themselves", field="holder")
-        checkpoint_id = catalog.resolve(context.records, checkpoint_id)
-        context.records.published(checkpoint_id)
-        if release:
-            await context.records.unpin(checkpoint_id, holder)
-        else:
-            await context.records.pin(checkpoint_id, holder)
-        return checkpoint_id
+        task = self._rounds.checkpoints.get(check_checkpoint_id(checkpoint_id))
+        if task is not None and task.open:
+            raise Conflict(
+                f"the round of checkpoint {checkpoint_id!r} has not ended; delete it afterwards",
+                details={"holder": checkpoint_id, "checkpoint_id": checkpoint_id},
+                retry_after=self._settings.retry_after,
+            )
+        async with self._deleting:
+            await keeping.delete(context.records, checkpoint_id)
+        self._rounds.checkpoints.pop(checkpoint_id, None)
 
     # --- restores and retires ---
 

@@ -113,6 +113,11 @@ class Records:
             )
         return decision.manifest
 
+    def check_not_deleted(self, checkpoint_id: str) -> None:
+        """Raises CheckpointNotFound for a checkpoint that was published and deleted."""
+        if checkpoint_id in self.deleted:
+            self.published(checkpoint_id)
+
     async def open_checkpoint(self, checkpoint_id: str, intent: Intent) -> Intent:
         """Creates the intent; returns what the name holds, which is another's when it was created before."""
         value = await self._put(f"intents/{checkpoint_id}", codec.encode_intent(intent))
@@ -160,6 +165,15 @@ class Records:
             self.superseded = error
             raise
         self.unfinished.pop(holder, None)
+
+    async def holders(self, checkpoint_id: str) -> list[str]:
+        """Who pins the checkpoint, in order."""
+        return sorted(holder for holder, _ in await self._below(f"pins/{checkpoint_id}"))
+
+    async def delete_checkpoint(self, checkpoint_id: str) -> None:
+        """Creates the name that takes a published checkpoint away; its id stays used."""
+        await self._put(f"deleted/{checkpoint_id}", b"")
+        self.deleted.add(checkpoint_id)
 
     async def write_manifest(self, manifest: CheckpointManifest) -> Digest:
         """Makes a checkpoint manifest durable; it counts for nothing until it is decided."""

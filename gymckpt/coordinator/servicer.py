@@ -155,9 +155,10 @@ class CoordinatorServicer(CoordinatorServiceServicer):
         return pb.PinCheckpointResponse(checkpoint_id=pinned)
 
     async def DeleteCheckpoint(
-        self, _request: pb.DeleteCheckpointRequest, _context: Context
+        self, request: pb.DeleteCheckpointRequest, _context: Context
     ) -> pb.DeleteCheckpointResponse:
-        raise _not_here("DeleteCheckpoint")
+        await self._coordinator.delete(request.checkpoint_id)
+        return pb.DeleteCheckpointResponse()
 
     async def RestoreCheckpoint(
         self, request: pb.RestoreCheckpointRequest, _context: Context

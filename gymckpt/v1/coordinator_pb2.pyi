@@ -1181,7 +1181,7 @@ class DeleteCheckpointRequest(_message.Message):
 
     CHECKPOINT_ID_FIELD_NUMBER: _builtins.int
     checkpoint_id: _builtins.str
-    """Required."""
+    """Required. Not `latest`: by the time it is carried out that may be another."""
     def __init__(
         self,
         *,

@@ -198,7 +198,7 @@ class CoordinatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListCheckpoints(self, request, context):
-        """Lists checkpoints, newest first, a page at a time.
+        """Lists checkpoints that were not deleted, newest first, a page at a time.
 
         Errors: only those of every RPC.
         """
@@ -254,9 +254,11 @@ class CoordinatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteCheckpoint(self, request, context):
-        """Deletes a checkpoint; its id stays used.
+        """Deletes a published checkpoint: it is never `latest`, listed or restored again, and its id stays used. Repeated, it succeeds. Only the name goes: blobs stay, also
+        for checkpoints that share them, and this release never frees their space.
 
-        Errors: UNIMPLEMENTED/NOT_IMPLEMENTED in this release.
+        Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND it was never published; ABORTED/CONFLICT it is pinned (the holders are named: a restore lets go by itself, release other
+        pins), or its round has not ended (retry after the delay).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -74,7 +74,7 @@ class CoordinatorServiceStub:
     Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND.
     """
     ListCheckpoints: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ListCheckpointsRequest, _coordinator_pb2.ListCheckpointsResponse]
-    """Lists checkpoints, newest first, a page at a time.
+    """Lists checkpoints that were not deleted, newest first, a page at a time.
 
     Errors: only those of every RPC.
     """
@@ -106,9 +106,11 @@ class CoordinatorServiceStub:
     Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND.
     """
     DeleteCheckpoint: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.DeleteCheckpointRequest, _coordinator_pb2.DeleteCheckpointResponse]
-    """Deletes a checkpoint; its id stays used.
+    """Deletes a published checkpoint: it is never `latest`, listed or restored again, and its id stays used. Repeated, it succeeds. Only the name goes: blobs stay, also
+    for checkpoints that share them, and this release never frees their space.
 
-    Errors: UNIMPLEMENTED/NOT_IMPLEMENTED in this release.
+    Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND it was never published; ABORTED/CONFLICT it is pinned (the holders are named: a restore lets go by itself, release other
+    pins), or its round has not ended (retry after the delay).
     """
     RestoreCheckpoint: _grpc.UnaryStreamMultiCallable[_coordinator_pb2.RestoreCheckpointRequest, _coordinator_pb2.RestoreCheckpointResponse]
     """Restores episodes into the members as new attempts, all or nothing, and streams progress; the outcome comes in messages of at most 10,000 episodes, `done`
@@ -188,7 +190,7 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
     Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND.
     """
     ListCheckpoints: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ListCheckpointsRequest, _coordinator_pb2.ListCheckpointsResponse]  # type: ignore[assignment]
-    """Lists checkpoints, newest first, a page at a time.
+    """Lists checkpoints that were not deleted, newest first, a page at a time.
 
     Errors: only those of every RPC.
     """
@@ -220,9 +222,11 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
     Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND.
     """
     DeleteCheckpoint: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.DeleteCheckpointRequest, _coordinator_pb2.DeleteCheckpointResponse]  # type: ignore[assignment]
-    """Deletes a checkpoint; its id stays used.
+    """Deletes a published checkpoint: it is never `latest`, listed or restored again, and its id stays used. Repeated, it succeeds. Only the name goes: blobs stay, also
+    for checkpoints that share them, and this release never frees their space.
 
-    Errors: UNIMPLEMENTED/NOT_IMPLEMENTED in this release.
+    Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND it was never published; ABORTED/CONFLICT it is pinned (the holders are named: a restore lets go by itself, release other
+    pins), or its round has not ended (retry after the delay).
     """
     RestoreCheckpoint: _aio.UnaryStreamMultiCallable[_coordinator_pb2.RestoreCheckpointRequest, _coordinator_pb2.RestoreCheckpointResponse]  # type: ignore[assignment]
     """Restores episodes into the members as new attempts, all or nothing, and streams progress; the outcome comes in messages of at most 10,000 episodes, `done`
@@ -341,7 +345,7 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _coordinator_pb2.ListCheckpointsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.ListCheckpointsResponse, _abc.Awaitable[_coordinator_pb2.ListCheckpointsResponse]]:
-        """Lists checkpoints, newest first, a page at a time.
+        """Lists checkpoints that were not deleted, newest first, a page at a time.
 
         Errors: only those of every RPC.
         """
@@ -409,9 +413,11 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _coordinator_pb2.DeleteCheckpointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.DeleteCheckpointResponse, _abc.Awaitable[_coordinator_pb2.DeleteCheckpointResponse]]:
-        """Deletes a checkpoint; its id stays used.
+        """Deletes a published checkpoint: it is never `latest`, listed or restored again, and its id stays used. Repeated, it succeeds. Only the name goes: blobs stay, also
+        for checkpoints that share them, and this release never frees their space.
 
-        Errors: UNIMPLEMENTED/NOT_IMPLEMENTED in this release.
+        Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND it was never published; ABORTED/CONFLICT it is pinned (the holders are named: a restore lets go by itself, release other
+        pins), or its round has not ended (retry after the delay).
         """
 
     @_abc_1.abstractmethod

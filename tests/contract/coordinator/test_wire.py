@@ -33,7 +33,6 @@ async def refusal(call: Any) -> GymckptError:
 
 
 MISSING: list[tuple[str, Any]] = [
-    ("DeleteCheckpoint", pb.DeleteCheckpointRequest(checkpoint_id="c1")),
     ("ForgetRollouts", pb.ForgetRolloutsRequest(rollout_ids=["r1"])),
     ("ListResults", pb.ListResultsRequest()),
     ("AcknowledgeResults", pb.AcknowledgeResultsRequest()),
@@ -81,6 +80,10 @@ MALFORMED: list[tuple[tuple[str, Any], str]] = [
     (("ListParticipants", pb.ListParticipantsRequest(page_token="-1")), "page_token"),
     (("AbortCheckpoint", pb.AbortCheckpointRequest(checkpoint_id="c1", why="x" * 1025)), "why"),
     (("ResumeCheckpoint", pb.ResumeCheckpointRequest()), "checkpoint_id"),
+    (("ResumeCheckpoint", pb.ResumeCheckpointRequest(checkpoint_id="latest")), "checkpoint_id"),
+    (("AbortCheckpoint", pb.AbortCheckpointRequest(checkpoint_id="latest")), "checkpoint_id"),
+    (("DeleteCheckpoint", pb.DeleteCheckpointRequest()), "checkpoint_id"),
+    (("DeleteCheckpoint", pb.DeleteCheckpointRequest(checkpoint_id="latest")), "checkpoint_id"),
     (("PinCheckpoint", pb.PinCheckpointRequest(checkpoint_id="c1")), "holder"),
     (("PinCheckpoint", pb.PinCheckpointRequest(checkpoint_id="c1", holder="restore-x")), "holder"),
     (("Register", pb.RegisterRequest()), "participant"),

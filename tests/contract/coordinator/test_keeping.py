@@ -1,0 +1,135 @@
+"""Deleting published checkpoints, and what keeps one from being deleted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gymckpt.coordinator import CheckpointArguments, RestoreArguments, ResumePolicy, Stage
+from gymckpt.core.ids import Episode
+from gymckpt.core.kinds import Kind
+from gymckpt.core.manifest import StoredSession
+from gymckpt.core.transitions import Install, Upload
+from gymckpt.errors import CheckpointNotFound, Conflict, StaleEpoch
+from gymckpt.rpc import codec
+from tests.contract.coordinator.fleet import Fleet, Following
+
+R1 = Episode("r1")
+
+
+async def hosting(fleet: Fleet) -> Fleet:
+    """Everyone holds R1 with state that is in the store."""
+    (state,) = await fleet.store.write([codec.encode_session(StoredSession("fake/1", ()))])
+    for participant in fleet.all:
+        participant.host(R1, state=state)
+        participant.stored = {R1}
+    return fleet
+
+
+async def listed(fleet: Fleet) -> list[str]:
+    return [checkpoint.checkpoint_id for checkpoint in (await fleet.client.list_checkpoints())[0]]
+
+
+async def assert_gone(fleet: Fleet, checkpoint_id: str) -> None:
+    """Not listed, not shown as published, not restored, not pinned, and not taken again."""
+    assert checkpoint_id not in await listed(fleet)
+    shown = (await fleet.client.get_checkpoint(checkpoint_id)).checkpoint
+    assert (shown.stage, shown.why_aborted, shown.manifest) == (Stage.ABORTED, "it was deleted", None)
+    with pytest.raises(CheckpointNotFound, match="deleted"):
+        await fleet.client.restore(RestoreArguments(f"of-{checkpoint_id}", checkpoint_id))
+    with pytest.raises(CheckpointNotFound, match="deleted"):
+        await fleet.client.pin_checkpoint(checkpoint_id, "me")
+    with pytest.raises(CheckpointNotFound, match="deleted"):
+        await fleet.checkpoint(checkpoint_id)
+
+
+async def test_a_deleted_checkpoint_is_nowhere_any_more_and_its_id_stays_used(fleet: Fleet) -> None:
+    """L10, X34: also for the next coordinator; `latest` is the newest that is left."""
+    for checkpoint_id in ("c1", "c2", "c3"):
+        await fleet.checkpoint(checkpoint_id)
+    await fleet.client.delete_checkpoint("c3")
+    await fleet.client.delete_checkpoint("c1")
+    await fleet.client.delete_checkpoint("c1")  # again
+
+    assert await fleet.names("deleted") == ["deleted/c1", "deleted/c3"]
+    for _ in range(2):
+        await assert_gone(fleet, "c1")
+        await assert_gone(fleet, "c3")
+        assert (await fleet.client.get_checkpoint("latest")).checkpoint.checkpoint_id == "c2"
+        await fleet.server.stop()
+        await fleet.coordinate()
+        await fleet.register()
+    assert await fleet.names("pins") == []
+
+
+async def test_only_what_is_published_can_be_deleted(fleet: Fleet) -> None:
+    await fleet.client.abort_checkpoint("c0", "never wanted")
+    for checkpoint_id, why in (("c0", "aborted: never wanted"), ("nowhere", "not known")):
+        with pytest.raises(CheckpointNotFound, match=why):
+            await fleet.client.delete_checkpoint(checkpoint_id)
+    assert await fleet.names("deleted") == []
+
+
+async def test_a_pinned_checkpoint_is_kept_and_its_holders_are_named(fleet: Fleet) -> None:
+    await fleet.checkpoint("c1")
+    for holder in ("trainer", "archive"):
+        await fleet.client.pin_checkpoint("c1", holder)
+    with pytest.raises(Conflict, match="'c1' is pinned by archive, trainer;") as refused:
+        await fleet.client.delete_checkpoint("c1")
+    assert refused.value.details["holders"] == "archive,trainer"
+    assert (await fleet.client.get_checkpoint("latest")).checkpoint.stage is Stage.PUBLISHED
+    for holder in ("trainer", "archive"):
+        await fleet.client.pin_checkpoint("c1", holder, release=True)
+    await fleet.client.delete_checkpoint("c1")
+    assert await listed(fleet) == []
+
+
+async def test_what_is_being_restored_is_kept_until_the_restore_has_ended(fleet: Fleet) -> None:
+    """X28."""
+    await (await hosting(fleet)).checkpoint("c1")
+    fleet[Kind.AGENT].script[Install] = loading = asyncio.Event()
+    restore = asyncio.create_task(fleet.client.restore(RestoreArguments("one", "c1")))
+    await fleet.until(lambda: any(isinstance(step, Install) for step in fleet[Kind.AGENT].told))
+    with pytest.raises(Conflict, match="pinned by restore-one"):
+        await fleet.client.delete_checkpoint("c1")
+    loading.set()
+    assert [str(target.target) for target in await restore] == ["r1-a1"]
+    await fleet.client.delete_checkpoint("c1")
+
+
+async def test_a_round_that_has_not_ended_is_not_deleted(fleet: Fleet) -> None:
+    """R01: published, with gates that a caller holds."""
+    await fleet.checkpoint(CheckpointArguments("c1", resume=ResumePolicy.BY_CALLER))
+    with pytest.raises(Conflict, match="'c1' has not ended"):
+        await fleet.client.delete_checkpoint("c1")
+    await fleet.client.resume_checkpoint("c1")
+    await fleet.client.delete_checkpoint("c1")
+
+
+async def test_deleting_the_base_of_a_checkpoint_under_way_harms_neither_it_nor_its_restore(fleet: Fleet) -> None:
+    """X40: what it reuses of its base stays in the store."""
+    await (await hosting(fleet)).checkpoint("c1")
+    fleet[Kind.AGENT].script[Upload] = slow = asyncio.Event()
+    following = Following(fleet.client.create_checkpoint(CheckpointArguments("c2")))
+    taken = await following.until_stage(Stage.UPLOADING)
+    assert taken.checkpoint.base_checkpoint_id == "c1"
+    await fleet.client.delete_checkpoint("c1")
+    slow.set()
+    assert await following.end() is None
+
+    assert following.seen[-1].checkpoint.stage is Stage.PUBLISHED
+    for participant in fleet.all:
+        participant.sessions.clear()
+    assert [str(t.target) for t in await fleet.client.restore(RestoreArguments("one", "latest"))] == ["r1-a1"]
+    async for progress in fleet.store.scrub():
+        assert progress.damage == ()
+
+
+async def test_a_delete_that_the_store_refuses_changes_nothing(fleet: Fleet) -> None:
+    """X25: another coordinator owns the run."""
+    await fleet.checkpoint("c1")
+    await fleet.store.put_name("epochs/00000000000000000002", b"another")
+    with pytest.raises(StaleEpoch):
+        await fleet.client.delete_checkpoint("c1")
+    assert await fleet.names("deleted") == []
