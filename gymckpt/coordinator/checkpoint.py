@@ -6,10 +6,10 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from gymckpt.coordinator.context import Context, accident, send
-from gymckpt.coordinator.members.link import Lost, Refusal
+from gymckpt.coordinator.context import Context, accident, send, troubles
+from gymckpt.coordinator.members.link import Lost, Outcome, Refusal
 from gymckpt.coordinator.members.registry import Member
 from gymckpt.coordinator.progress import Progress
 from gymckpt.coordinator.values import Checkpoint, CheckpointProgress, MemberReport
@@ -21,12 +21,23 @@ from gymckpt.core.orders import Order
 from gymckpt.core.report import Report
 from gymckpt.core.round import CheckpointRound, Decide
 from gymckpt.core.standing import Gate, Stage
-from gymckpt.errors import CheckpointAborted, GymckptError, StaleEpoch, StoreFull, StoreUnavailable, TransportFailed
+from gymckpt.errors import (
+    CheckpointAborted,
+    GymckptError,
+    ParticipantLost,
+    StaleEpoch,
+    StoreFull,
+    StoreUnavailable,
+    TransportFailed,
+)
 
 STORE_RETRY_SECONDS = 0.5
+PUBLISHING_SHARE = 0.8  # of the time that is left before the coordinator stops; the rest is for aborting
 QUIET_SECONDS = 0.5  # a member that takes longer to become ready is asked why
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class CheckpointTask:
@@ -50,7 +61,7 @@ class CheckpointTask:
         self._members = {member.info.boot_id: member for member in members}
         self._unix_millis = 0
         self._wake = asyncio.Event()
-        self._children: set[asyncio.Task[None]] = set()
+        self._children: set[asyncio.Task[Any]] = set()
         self._deciding: dict[Decide, asyncio.Task[None]] = {}
         self._seen: Stage | None = None
         self.progress = Progress(self.current())
@@ -72,9 +83,7 @@ class CheckpointTask:
 
     async def until(self, reached: Callable[[], bool]) -> Checkpoint:
         """Waits for the machine. Raises StaleEpoch when a newer coordinator decides, TransportFailed when this one stops."""
-        async for _ in self.progress.follow():
-            if reached() or self.machine.ended:
-                break
+        await self._follow_until(lambda: reached() or self.machine.ended)
         self.check_running()
         return self.current().checkpoint
 
@@ -109,11 +118,37 @@ class CheckpointTask:
             self.machine.resume()
         self._wake.set()
 
-    def renew(self, gate_lease: float, export_lease: float) -> None:
-        """Restarts the leases here and at the members."""
-        for order in self.machine.renew(gate_lease, export_lease, self._context.now()):
-            self._start(self._ask(order))
+    async def renew(self, gate_lease: float, export_lease: float) -> None:
+        """Restarts the leases here and at the members. Raises ParticipantLost naming whoever did not restart its own."""
+        orders = self.machine.renew(gate_lease, export_lease, self._context.now())
+        renewing = {order.boot_id: self._start(self._ask(order)) for order in orders}
         self._wake.set()
+        if renewing:
+            await asyncio.wait(renewing.values())
+        over = Lost("the round has ended", gone=False)
+        outcomes = {boot: over if child.cancelled() else child.result() for boot, child in renewing.items()}
+        failed = troubles([self._members[boot].link for boot in renewing], outcomes)
+        if failed:
+            said = "; ".join(f"{name}: {why}" for name, why in failed.items())
+            raise ParticipantLost(f"leases were not restarted at {said}", details={"participants": ",".join(failed)})
+
+    async def finish(self, seconds: float, why: str) -> None:
+        """Before the coordinator stops: what is past its cut is published if it can be in time, everything else is aborted, and every gate opens."""
+        if self.machine.times.cut is None:
+            self.abort(why)
+        try:
+            async with asyncio.timeout(seconds * PUBLISHING_SHARE):
+                await self._follow_until(lambda: self.machine.settled)
+        except TimeoutError:
+            self.abort(why)
+        if self.machine.stage is Stage.PUBLISHED:
+            self.resume()
+        await self._follow_until(lambda: self.machine.ended)
+
+    async def _follow_until(self, reached: Callable[[], bool]) -> None:
+        async for _ in self.progress.follow():
+            if reached():
+                break
 
     def lose(self, boot_id: str, why: str) -> None:
         """A member's process is known to be dead."""
@@ -177,13 +212,14 @@ class CheckpointTask:
         except TimeoutError:
             return
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         child = asyncio.create_task(work)
         self._children.add(child)
         child.add_done_callback(self._children.discard)
         child.add_done_callback(self._take_accident)
+        return child
 
-    async def _ask(self, order: Order) -> None:
+    async def _ask(self, order: Order) -> Outcome:
         outcome = await send(self._members[order.boot_id].link, self._fence, order.transition, order.deadline)
         now = self._context.now()
         match outcome:
@@ -195,6 +231,7 @@ class CheckpointTask:
                 self._members[order.boot_id].heard = now
                 self.machine.answered(order.boot_id, order.transition, outcome, now)
         self._wake.set()
+        return outcome
 
     def _report_of(self, boot_id: str) -> Callable[[Report], None]:
         def take(report: Report) -> None:
@@ -280,7 +317,7 @@ class CheckpointTask:
         self.machine.fail(error)
         self._wake.set()
 
-    def _take_accident(self, task: asyncio.Task[None]) -> None:
+    def _take_accident(self, task: asyncio.Task[Any]) -> None:
         failed = accident(task)
         if failed is not None:
             self._failed(CheckpointAborted(f"the coordinator failed unexpectedly: {failed!r}; take a new checkpoint"))

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gymckpt.coordinator.faults import Faults
 from gymckpt.coordinator.members.link import Link, Lost, Outcome, Refusal
@@ -81,7 +82,7 @@ def troubles(links: Iterable[Link], outcomes: dict[str, Outcome]) -> dict[str, s
     return found
 
 
-def accident(task: asyncio.Task[None]) -> BaseException | None:
+def accident(task: asyncio.Task[Any]) -> BaseException | None:
     """The error of a task that nothing foresaw, told with its traceback; None when there is none."""
     error = None if task.cancelled() else task.exception()
     if error is not None:

@@ -75,6 +75,11 @@ class Coordinator:
         """Takes over from whoever coordinated before."""
         self._started.set_result(await take_over(self._store, self._registry, self._settings, self._faults, self._gone))
 
+    async def finish(self, grace: float) -> None:
+        """Before `stop`: begins nothing more. Within `grace` seconds a checkpoint past its cut is published, any other aborted, a restore ends; gates open."""
+        if self._started.done() and not self._started.cancelled():
+            await self._rounds.finish(grace)
+
     async def stop(self) -> None:
         """Stops without deciding anything; a successor does."""
         self._started.cancel()
@@ -207,13 +212,13 @@ class Coordinator:
         return await task.until(lambda: task.machine.ended)
 
     async def renew(self, checkpoint_id: str, gate_lease: float = 0.0, export_lease: float = 0.0) -> None:
-        """Restarts the leases of an open checkpoint; zero keeps a length. Raises CheckpointNotFound, InvalidPhase."""
+        """Restarts the leases of an open checkpoint; zero keeps a length. Raises CheckpointNotFound, InvalidPhase, ParticipantLost."""
         context = await self._context()
         task = self._rounds.checkpoints.get(check_checkpoint_id(checkpoint_id))
         if task is None or not task.open:
             stage = (await self._checkpoint(context, checkpoint_id)).stage
             raise InvalidPhase(f"checkpoint {checkpoint_id!r} has ended ({stage.name}); there is nothing to renew")
-        task.renew(gate_lease, export_lease)
+        await task.renew(gate_lease, export_lease)
 
     async def pin(self, checkpoint_id: str, holder: str, *, release: bool = False) -> str:
         """Keeps a published checkpoint for `holder`, or no longer; returns its id. Raises CheckpointNotFound."""

@@ -67,6 +67,10 @@ class RestoreTask:
         if self._task.done() and self.failure is None and self.progress.value.stage is not RestoreStage.RESTORED:
             raise TransportFailed("the coordinator stops; its successor decides this restore")
 
+    async def finish(self) -> None:
+        """Waits for its end, before the coordinator stops. One that does not end in time is left to the successor, which alone can tell what became of it."""
+        await asyncio.wait({self._task})
+
     async def close(self) -> None:
         """Stops without deciding anything: for the end of the process."""
         self._task.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -19,6 +20,8 @@ from gymckpt.errors import Conflict, TransportFailed
 ENDED_KEPT = 64
 RETIRE = "retire"
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
@@ -32,6 +35,7 @@ class Rounds:
         self._begun: CheckpointTask | RestoreTask | None = None
         self._beginning = ""
         self._working: set[asyncio.Task[Any]] = set()
+        self._stopping = False
 
     def busy(self) -> str:
         """Id of what runs now; empty when nothing does."""
@@ -56,6 +60,23 @@ class Rounds:
         """Raises Conflict while another round holds gates, and what retire raises."""
         await self._in_background(self._retire(context, episodes, timeout))
 
+    async def finish(self, grace: float) -> None:
+        """Begins nothing more, and ends what runs, for at most `grace` seconds: see the rounds' own `finish`. What then still runs is left to the successor."""
+        self._stopping = True
+        try:
+            async with asyncio.timeout(grace):
+                end = asyncio.get_running_loop().time() + grace
+                if self._working:
+                    await asyncio.wait(set(self._working))
+                if isinstance(self._begun, RestoreTask):
+                    await self._begun.finish()
+                elif self._begun is not None and self._begun.open:
+                    await self._begun.finish(
+                        end - asyncio.get_running_loop().time(), "the coordinator was asked to stop"
+                    )
+        except TimeoutError:
+            log.warning("%s has not ended within %g s: its successor decides", self.busy(), grace)
+
     async def close(self) -> None:
         """Stops everything without deciding anything."""
         tasks: list[CheckpointTask | RestoreTask] = [*self.checkpoints.values(), *self.restores.values()]
@@ -63,7 +84,16 @@ class Rounds:
             work.cancel()
         await asyncio.gather(*(task.close() for task in tasks), *self._working, return_exceptions=True)
 
+    def _check_going_on(self) -> None:
+        if self._stopping:
+            raise Conflict(
+                "the coordinator was asked to stop and begins nothing more; ask the next one",
+                details={"stopping": "1"},
+                retry_after=self._settings.interval,
+            )
+
     def _take_place(self, round_id: str) -> None:
+        self._check_going_on()
         busy = self.busy()
         if busy:
             raise Conflict(
@@ -99,6 +129,7 @@ class Rounds:
 
     async def _retire(self, context: Context, episodes: tuple[Episode, ...], timeout: float) -> None:
         """Needs open gates. May run beside an upload: its cut stays as it was taken."""
+        self._check_going_on()
         beside = isinstance(self._begun, CheckpointTask) and self._begun.gates_open and not self._beginning
         if not beside:
             self._take_place(RETIRE)

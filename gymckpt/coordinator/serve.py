@@ -26,8 +26,12 @@ class CoordinatorServer:
         """Returns when the server has stopped."""
         await self._server.wait()
 
-    async def stop(self) -> None:
-        """Ends calls and tasks without deciding anything: what is open is decided by the successor."""
+    async def stop(self, grace: float = 0.0) -> None:
+        """Ends the rounds under way if it can within `grace` seconds (see `Coordinator.finish`), then calls and tasks, without deciding anything: what is
+        still open is decided by the successor."""
+        if grace > 0:
+            await self._server.set_serving(CoordinatorServicer.service_name, False)
+            await self.coordinator.finish(grace)
         await self.coordinator.stop()
         await self._server.stop()
 

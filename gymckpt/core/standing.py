@@ -88,10 +88,10 @@ class Standing:
 
     @property
     def holds(self) -> bool:
-        """Whether a lease of the round runs there."""
+        """Whether a lease of the round runs there: the decision ends that of the export, only opening ends that of the gate."""
         gate = self.gate not in (Gate.UNTOUCHED, Gate.OPEN)
-        export = self.export not in (Export.NONE, Export.FREEZING)
-        return not self.lost and self.news is News.UNTOLD and (gate or export)
+        export = self.export not in (Export.NONE, Export.FREEZING) and self.news is News.UNTOLD
+        return not self.lost and (gate or export)
 
 
 @dataclass(slots=True)

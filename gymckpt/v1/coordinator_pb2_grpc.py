@@ -236,9 +236,10 @@ class CoordinatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RenewCheckpoint(self, request, context):
-        """Restarts the leases of an open checkpoint.
+        """Restarts the leases of an open checkpoint, also those of gates that a caller holds after it was published. Answers when every member has.
 
-        Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE it has ended.
+        Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE it has ended; UNAVAILABLE/PARTICIPANT_LOST names members that did not restart theirs: a
+        gate among them may be open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

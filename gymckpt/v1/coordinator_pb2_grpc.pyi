@@ -96,9 +96,10 @@ class CoordinatorServiceStub:
     Errors: only those of every RPC.
     """
     RenewCheckpoint: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RenewCheckpointRequest, _coordinator_pb2.RenewCheckpointResponse]
-    """Restarts the leases of an open checkpoint.
+    """Restarts the leases of an open checkpoint, also those of gates that a caller holds after it was published. Answers when every member has.
 
-    Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE it has ended.
+    Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE it has ended; UNAVAILABLE/PARTICIPANT_LOST names members that did not restart theirs: a
+    gate among them may be open.
     """
     PinCheckpoint: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.PinCheckpointRequest, _coordinator_pb2.PinCheckpointResponse]
     """Keeps a published checkpoint from being deleted or collected while the named holder needs it.
@@ -212,9 +213,10 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
     Errors: only those of every RPC.
     """
     RenewCheckpoint: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RenewCheckpointRequest, _coordinator_pb2.RenewCheckpointResponse]  # type: ignore[assignment]
-    """Restarts the leases of an open checkpoint.
+    """Restarts the leases of an open checkpoint, also those of gates that a caller holds after it was published. Answers when every member has.
 
-    Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE it has ended.
+    Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE it has ended; UNAVAILABLE/PARTICIPANT_LOST names members that did not restart theirs: a
+    gate among them may be open.
     """
     PinCheckpoint: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.PinCheckpointRequest, _coordinator_pb2.PinCheckpointResponse]  # type: ignore[assignment]
     """Keeps a published checkpoint from being deleted or collected while the named holder needs it.
@@ -391,9 +393,10 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _coordinator_pb2.RenewCheckpointRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.RenewCheckpointResponse, _abc.Awaitable[_coordinator_pb2.RenewCheckpointResponse]]:
-        """Restarts the leases of an open checkpoint.
+        """Restarts the leases of an open checkpoint, also those of gates that a caller holds after it was published. Answers when every member has.
 
-        Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE it has ended.
+        Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/INVALID_PHASE it has ended; UNAVAILABLE/PARTICIPANT_LOST names members that did not restart theirs: a
+        gate among them may be open.
         """
 
     @_abc_1.abstractmethod

@@ -139,6 +139,21 @@ def test_renewing_a_held_round_keeps_it_longer() -> None:
     assert play.round.wake_at() == 25.0
 
 
+def test_renewing_reaches_the_gates_that_a_caller_holds_after_the_decision_too() -> None:
+    """O08, R01: only opening ends the lease of a gate."""
+    play = Play(resume=ResumePolicy.BY_CALLER, gate_lease=9.0)
+    play.until_uploaded()
+    play.decide(Decision(MANIFEST))
+    play.due()
+    play.answer_all(Decided)
+    assert [order.transition for order in play.round.renew(20.0, 0.0, play.now)] == [Renew(20.0, 0.0)] * len(Kind)
+    play.round.resume()
+    play.due()
+    play.answer("resources/x", Resume)
+    left = {play.name(order.boot_id) for order in play.round.renew(20.0, 0.0, play.now)}
+    assert left == {"environment/x", "model/x", "agent/x"}
+
+
 def test_a_gate_that_opened_before_it_was_ready_makes_the_cut_void() -> None:
     """X01, C04: another resume or a lease end came between."""
     play = Play()
