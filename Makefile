@@ -25,6 +25,7 @@ STUBS := gymckpt/v1
 BASELINE := protos/baseline.binpb
 
 NEMO_GYM_VENV := build/nemo-gym
+NEMO_GYM_NEEDS := nemo-gym==0.7.0 'gymckpt[cli,pandas]' pytest pytest-asyncio httpx -r tests/nemo_gym/verifiers_requirements.txt
 NEMO_GYM_PY = $(or $(NEMO_GYM_PYTHON),$(NEMO_GYM_VENV)/bin/python)
 
 DEMO := servers.demo
@@ -144,7 +145,8 @@ nemo-gym-env: ## Make the environment of nemo-gym, or complete the one that NEMO
 
 .PHONY: nemo-gym
 nemo-gym: ## Tests inside the real NeMo Gym; needs nemo-gym-env
-	@'$(NEMO_GYM_PY)' -c 'import nemo_gym, gymckpt, pytest' || { echo 'error: run `make nemo-gym-env` first' >&2; exit 1; }
+	@'$(NEMO_GYM_PY)' -m pip install --disable-pip-version-check -q --dry-run --no-index $(NEMO_GYM_NEEDS) || \
+		{ echo 'error: what is named above is missing in the environment of $(NEMO_GYM_PY); run `make nemo-gym-env` first' >&2; exit 1; }
 	@'$(NEMO_GYM_PY)' -m pytest -o faulthandler_timeout=600 tests/nemo_gym $(PYTEST_ARGS)
 
 .PHONY: interop
