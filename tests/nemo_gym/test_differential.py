@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,7 +86,7 @@ class Session:
         self._both, self._toolkit, self._seed = both, toolkit, seed
         self.tried = 0
         self.differences: list[str] = []
-        self.outcomes: Counter[tuple[str, str]] = Counter()
+        self.answers: dict[str, set[tuple[int, bytes]]] = {}
 
     async def play(self) -> None:
         async with client(self._both.ours) as ours, client(self._both.theirs) as theirs:
@@ -107,7 +106,7 @@ class Session:
                     else:  # nobody's to change; whether it was changed in place is seen at the end
                         self._compare(name, others[name][0] is left, others[name][1] is right)
                 self.tried += 1
-                self.outcomes[tool, outcome(answers[1])] += 1
+                self.answers.setdefault(tool, set()).add((answers[1].status_code, answers[1].content))
             for name, left, right in pairs(tables, containers):
                 self._compare(f"{name} at the end", description(left), description(right))
         self._both.forget()
@@ -117,12 +116,6 @@ class Session:
             self.differences.append(
                 f"{self._seed}, call {self.tried}: {what[:300]}: {str(ours)[:300]} and {str(theirs)[:300]}"
             )
-
-
-def outcome(answer: httpx.Response) -> str:
-    if answer.status_code != 200:
-        return "refused"
-    return "failed" if answer.content.startswith(b'{"output":"Error ') else "answered"
 
 
 @pytest.mark.filterwarnings("ignore")  # as in a server's own process: pandas warns of patterns with groups
@@ -138,6 +131,6 @@ async def test_random_calls_get_the_answers_of_the_shipped_server_and_leave_the_
     note("differential_calls", tried=tried, different=len(different))
     assert different == []
     assert tried == CALLS * len(TABLES_OF)
-    outcomes = sum((session.outcomes for session in played), Counter[tuple[str, str]]())
-    rare = [(tool, kind, outcomes[tool, kind]) for tool in TOOLS for kind in ("answered", "failed")]
-    assert min(count for _, _, count in rare) >= 3, sorted(rare, key=lambda line: line[2])[:10]
+    answers = {tool: {answer for session in played for answer in session.answers.get(tool, ())} for tool in TOOLS}
+    assert {status for some in answers.values() for status, _ in some} >= {200, 400, 422}
+    assert {tool: len(some) for tool, some in answers.items() if len(some) < 5} == {}, "the calls tell little of these"
