@@ -8,18 +8,19 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO
 
 import click
+from click.core import ParameterSource
 
 from gymckpt.cli import follow, options
 from gymckpt.cli.exits import Exit
-from gymckpt.cli.output import Step, table
+from gymckpt.cli.output import table
 from gymckpt.cli.session import Session, pass_session, shared_options
 from gymckpt.cli.shapes import checkpoint_shape, page_shape, progress_shape, restore_shape
 from gymckpt.cli.summary import checkpoint_lines, created_lines, lost_in_words, page_lines, restore_lines
+from gymckpt.cli.taking import take
 from gymckpt.coordinator import (
     Checkpoint,
     CheckpointArguments,
     CheckpointPage,
-    CheckpointProgress,
     CoordinatorClient,
     OnNotReady,
     OnUnloadable,
@@ -31,7 +32,6 @@ from gymckpt.coordinator import (
 )
 from gymckpt.core.arguments import LATEST
 from gymckpt.core.ids import Episode
-from gymckpt.core.report import LostEpisode
 from gymckpt.errors import InvalidField
 
 # Named as the fields of CheckpointArguments, and giving their values.
@@ -54,6 +54,17 @@ CREATE_OPTIONS = options.together(
         "At the deadline: abort, or hold the gates closed; the same command again goes on waiting.",
     ),
     options.choice("--resume", ResumePolicy, ResumePolicy.AFTER_SNAPSHOT, "When gates open again."),
+    click.option(
+        "--then-stop",
+        is_flag=True,
+        help="Nothing runs after the cut: gates stay closed while this command waits, and for one more gate lease, in which you stop every server.",
+    ),
+    click.option(
+        "--keep",
+        type=click.IntRange(1),
+        metavar="K",
+        help="Once it is published, delete all published checkpoints but the newest K; pinned ones stay.",
+    ),
     click.option("--full", is_flag=True, help="Export every session, whether it changed or not."),
     click.option(
         "--label",
@@ -104,20 +115,27 @@ def checkpoint() -> None:
 @CREATE_OPTIONS
 @shared_options
 @pass_session
-def create(session: Session, /, checkpoint_id: str | None, **given: Any) -> int:
+def create(session: Session, /, checkpoint_id: str | None, then_stop: bool, keep: int | None, **given: Any) -> int:
     """Take one checkpoint and wait until it is published.
 
-    Without ID a new one is made up. Interrupting ends only the waiting: the same command with the same ID joins again.
+    Without ID a new one is made up. Interrupting ends only the waiting: the same command with the same ID joins again. With --then-stop, 0 means that it is
+    published and that every gate is still closed.
 
     Example: gymckpt checkpoint create step-120 --label step=120
     """
+    if then_stop:
+        given["resume"] = _by_caller(click.get_current_context(), given["resume"])
     arguments = CheckpointArguments(checkpoint_id or _fresh_id(session, "taking checkpoint"), **given)
     with session.out.progress(f"checkpoint {arguments.checkpoint_id}") as step:
-        end, lost = session.call(lambda client: _taken(client, arguments, step))
-    session.out.answer(progress_shape(end, lost), *created_lines(arguments, end))
-    if lost:
-        session.out.warn(lost_in_words(lost))
-    return Exit.HELD if end.checkpoint.stage is Stage.HELD else Exit.OK
+        taken = session.call(lambda client: take(client, arguments, step, then_stop=then_stop, keep=keep))
+    lines = created_lines(arguments, taken.end, then_stop=then_stop)
+    lines += [f"  deleted {', '.join(taken.deleted)}"] if taken.deleted else []
+    session.out.answer(progress_shape(taken.end, taken.lost, taken.deleted), *lines)
+    if taken.lost:
+        session.out.warn(lost_in_words(taken.lost))
+    if taken.kept:
+        session.out.warn(taken.kept_in_words())
+    return Exit.HELD if taken.end.checkpoint.stage is Stage.HELD else Exit.OK
 
 
 @checkpoint.command("list")
@@ -201,6 +219,22 @@ def abort(session: Session, checkpoint_id: str, why: str) -> int:
 @click.argument("checkpoint_id", metavar="ID")
 @shared_options
 @pass_session
+def delete(session: Session, checkpoint_id: str) -> None:
+    """Delete a published checkpoint: it is never restored again, and its ID stays used.
+
+    One that is pinned, or that is being restored, is refused. Only the name goes: blobs stay in the store, where other checkpoints may share them, and this
+    release does not give their space back.
+
+    Example: gymckpt checkpoint delete step-110
+    """
+    session.call(lambda client: client.delete_checkpoint(checkpoint_id))
+    session.out.answer({"deleted": checkpoint_id}, f"checkpoint {checkpoint_id}: deleted")
+
+
+@checkpoint.command()
+@click.argument("checkpoint_id", metavar="ID")
+@shared_options
+@pass_session
 def resume(session: Session, checkpoint_id: str) -> None:
     """Open every gate that a checkpoint holds; its uploads go on.
 
@@ -224,14 +258,11 @@ def _lost_state(session: Session, checkpoint_id: str, asked: Sequence[Episode]) 
     return recovery.checkpoint_id or LATEST, tuple(each.restore for each in recovery.troubles if each.restore)
 
 
-async def _taken(
-    client: CoordinatorClient, arguments: CheckpointArguments, step: Step
-) -> tuple[CheckpointProgress, tuple[LostEpisode, ...]]:
-    """How the round ended, and which episodes it lost: progress only counts them."""
-    end = await follow.checkpoint(client.create_checkpoint(arguments), step)
-    if not end.checkpoint.lost:
-        return end, ()
-    return end, (await client.get_checkpoint(arguments.checkpoint_id, page_size=1)).lost
+def _by_caller(ctx: click.Context, resume: ResumePolicy) -> ResumePolicy:
+    """The only policy under which gates stay closed. Raises UsageError when another one was asked for."""
+    if ctx.get_parameter_source("resume") is ParameterSource.COMMANDLINE and resume is not ResumePolicy.BY_CALLER:
+        raise click.UsageError("--then-stop keeps the gates closed; leave --resume out")
+    return ResumePolicy.BY_CALLER
 
 
 async def _newest(client: CoordinatorClient, limit: int) -> list[Checkpoint]:

@@ -79,6 +79,9 @@ _NEXT: tuple[tuple[type[GymckptError], str], ...] = (
 STOPPING = "the attempts are refused already: the same command again waits for whoever has not stopped them"
 # Where a class has several causes, a key of the details tells them apart; this table is asked first.
 _NEXT_BY_DETAIL: tuple[tuple[type[GymckptError], str, str], ...] = (
+    (errors.Conflict, "holders", "let those who pin it release it, or wait for the restore to end"),
+    (errors.Conflict, "stopping", "start `gymckpt serve` again on the same store, then repeat the command"),
+    (errors.InvalidPhase, "published", "take another one with a longer --gate-lease, then stop the servers"),
     (
         errors.TransportFailed,
         "listen",

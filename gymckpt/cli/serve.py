@@ -8,11 +8,13 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator
 
 import click
 
 from gymckpt.cli import options
+from gymckpt.cli.exits import Exit
 from gymckpt.cli.session import Session, pass_session, shared_options
 from gymckpt.coordinator import CoordinatorServer
 from gymckpt.coordinator import serve as serve_coordinator
@@ -20,6 +22,10 @@ from gymckpt.core.ids import ParticipantId
 from gymckpt.store import Backend, LocalStore, MemoryStore
 
 MEMORY = "memory:"
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LONGEST_ENDING = 3.0  # seconds after the grace in which calls end and the store closes
+
+log = logging.getLogger(__name__)
 
 
 OPTIONS = options.together(
@@ -48,6 +54,11 @@ OPTIONS = options.together(
         metavar="KIND/NAME,...",
         help="Members of the coordinator before this one that are known to be dead: they are not waited for.",
     ),
+    options.duration(
+        "--grace",
+        "25s",
+        "How long SIGTERM lets a checkpoint be published, or a restore end; 0 decides nothing and leaves gates to their leases.",
+    ),
     click.option(
         "--log-level",
         type=click.Choice(["debug", "info", "warning", "error"]),
@@ -68,22 +79,30 @@ def serve(
     listen: str,
     expect: tuple[ParticipantId, ...],
     gone: tuple[ParticipantId, ...],
+    grace: float,
     log_level: str,
 ) -> None:
     """Run a coordinator and its artifact store.
 
-    Ends on SIGTERM or SIGINT without deciding anything: the next one does. That one serves once every old member answered, or is known to be dead.
+    On SIGTERM or SIGINT a checkpoint that has its cut is published if --grace allows, any other one is aborted at once, every gate opens, and nothing more
+    begins. A second signal ends the process at once. What is undecided then is decided by the next one, which serves once every old member answered or is known
+    to be dead.
 
     Example: gymckpt serve --store /data/checkpoints --listen 127.0.0.1:7000 --expect environment/x,model/y
     """
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    asyncio.run(_serve(session, store, listen, expect, gone))
+    asyncio.run(_serve(session, store, listen, expect, gone, grace))
 
 
 async def _serve(
-    session: Session, store: str, listen: str, expect: tuple[ParticipantId, ...], gone: tuple[ParticipantId, ...]
+    session: Session,
+    store: str,
+    listen: str,
+    expect: tuple[ParticipantId, ...],
+    gone: tuple[ParticipantId, ...],
+    grace: float,
 ) -> None:
     stopping = _stop_signal()
     async with _opened(store) as opened:
@@ -95,6 +114,9 @@ async def _serve(
             async with await starting as running:
                 await _announce(session, running, store)
                 await stopping
+                log.info("asked to stop: rounds under way get %g s", grace)
+                _exit_after(grace + LONGEST_ENDING)
+                await running.stop(grace)
 
 
 async def _announce(session: Session, running: CoordinatorServer, store: str) -> None:
@@ -113,14 +135,28 @@ async def _opened(place: str) -> AsyncIterator[Backend]:
 
 
 def _stop_signal() -> asyncio.Future[None]:
-    """Done once the process was asked to end; a second signal while it ends changes nothing."""
+    """Done once the process was asked to end; a second signal ends it as if nobody handled it."""
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[None] = loop.create_future()
 
     def ask() -> None:
-        if not asked.done():
-            asked.set_result(None)
+        for number in STOP_SIGNALS:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        asked.set_result(None)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, ask)
     return asked
+
+
+def _exit_after(seconds: float) -> None:
+    """Ends a process that cannot end by itself, for example because a disk does not answer. Whatever is in the store is whole at any moment."""
+
+    def end() -> None:
+        log.error("did not end within %g s of the signal: exiting at once", seconds)
+        os._exit(Exit.UNREACHABLE)
+
+    watch = threading.Timer(seconds, end)
+    watch.daemon = True
+    watch.start()

@@ -52,11 +52,14 @@ def checkpoint_shape(checkpoint: Checkpoint) -> Shape:
     }
 
 
-def progress_shape(progress: CheckpointProgress, lost: Iterable[LostEpisode]) -> Shape:
+def progress_shape(
+    progress: CheckpointProgress, lost: Iterable[LostEpisode] = (), deleted: Iterable[str] = ()
+) -> Shape:
     return {
         "checkpoint": checkpoint_shape(progress.checkpoint),
         "waiting_for": [member_report_shape(report) for report in progress.waiting_for],
         "lost": [_why_shape(entry) for entry in lost],
+        "deleted": list(deleted),
     }
 
 

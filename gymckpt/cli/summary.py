@@ -39,7 +39,7 @@ def checkpoint_lines(checkpoint: Checkpoint) -> list[str]:
     return lines
 
 
-def created_lines(arguments: CheckpointArguments, end: CheckpointProgress) -> list[str]:
+def created_lines(arguments: CheckpointArguments, end: CheckpointProgress, *, then_stop: bool = False) -> list[str]:
     """How a round ended, what it waits for, and which gates it left closed for how long."""
     checkpoint, name = end.checkpoint, arguments.checkpoint_id
     lines = checkpoint_lines(checkpoint)
@@ -51,6 +51,11 @@ def created_lines(arguments: CheckpointArguments, end: CheckpointProgress) -> li
         lines.append(
             f"  gates stay closed until `gymckpt checkpoint abort {name}`, {longest}; the same command again goes on waiting"
         )
+    elif then_stop:
+        lines += [
+            f"  every gate is closed, {longest} from now: stop every server now, by SIGKILL if you like, and `gymckpt serve` last",
+            f"  then start all again and `gymckpt checkpoint restore {name}`; to go on instead: `gymckpt checkpoint resume {name}`",
+        ]
     elif arguments.resume is ResumePolicy.BY_CALLER and _measured(checkpoint) and not checkpoint.pause_seconds:
         lines.append(f"  gates stay closed until `gymckpt checkpoint resume {name}`, {longest}")
     return lines

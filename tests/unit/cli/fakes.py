@@ -24,6 +24,7 @@ from gymckpt.coordinator import (
 )
 from gymckpt.core.recovery import Recovery
 from gymckpt.core.report import LostEpisode
+from gymckpt.errors import Conflict, GymckptError
 
 
 def published(**given: Any) -> Checkpoint:
@@ -42,6 +43,11 @@ class FakeCoordinator:
     recovery: Recovery = field(default_factory=lambda: Recovery("", 0, 0, ()))
     restored: list[RestoreArguments] = field(default_factory=list)
     asked: list[CheckpointArguments] = field(default_factory=list)
+    older: tuple[Checkpoint, ...] = ()  # newest first
+    pinned: tuple[str, ...] = ()
+    deleted: list[str] = field(default_factory=list)
+    renewed: list[tuple[str, float]] = field(default_factory=list)
+    opened: GymckptError | None = None  # what renewing is refused with
 
     async def create_checkpoint(self, arguments: CheckpointArguments) -> AsyncIterator[CheckpointProgress]:
         self.asked.append(arguments)
@@ -59,7 +65,17 @@ class FakeCoordinator:
         return self.checkpoint
 
     async def list_checkpoints(self, *, page_size: int = 0, page_token: str = "") -> tuple[tuple[Checkpoint, ...], str]:
-        return (self.checkpoint,) if self.checkpoint.checkpoint_id else (), ""
+        return (self.checkpoint, *self.older) if self.checkpoint.checkpoint_id else (), ""
+
+    async def delete_checkpoint(self, checkpoint_id: str) -> None:
+        if checkpoint_id in self.pinned:
+            raise Conflict(f"checkpoint {checkpoint_id!r} is pinned by me", details={"holders": "me"})
+        self.deleted.append(checkpoint_id)
+
+    async def renew_checkpoint(self, checkpoint_id: str, gate_lease: float = 0.0, export_lease: float = 0.0) -> None:
+        if self.opened is not None:
+            raise self.opened
+        self.renewed.append((checkpoint_id, gate_lease))
 
     async def participants(self) -> Membership:
         return Membership(1, (), ())

@@ -30,6 +30,7 @@ def test_these_are_the_commands() -> None:
     assert sorted(COMMANDS) == [
         "gymckpt checkpoint abort",
         "gymckpt checkpoint create",
+        "gymckpt checkpoint delete",
         "gymckpt checkpoint list",
         "gymckpt checkpoint restore",
         "gymckpt checkpoint resume",
