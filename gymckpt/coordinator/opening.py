@@ -49,10 +49,13 @@ async def _absence(context: Context, member: Member) -> str | None:
     deadline = context.now() + context.settings.patience
     told = False
     while True:
-        status = await member.link.status(context.records.epoch, timeout=context.settings.patience)
+        left = max(STARTING_POLL_SECONDS, deadline - context.now())
+        status = await member.link.status(context.records.epoch, timeout=left)
         if isinstance(status, Lost):
-            return _lost(context, member, name, status)
-        if isinstance(status, Refusal):
+            if status.gone:
+                return _dead(context, member, name, status)
+            why = f"{name}: {status.why}"
+        elif isinstance(status, Refusal):
             if not isinstance(status.error, StoreUnavailable):
                 return _refused(name, status)
             why = f"{name}: {status.error.message}"
@@ -70,12 +73,12 @@ async def _absence(context: Context, member: Member) -> str | None:
         await asyncio.sleep(STARTING_POLL_SECONDS)
 
 
-def _lost(context: Context, member: Member, name: str, status: Lost) -> str | None:
+def _dead(context: Context, member: Member, name: str, status: Lost) -> str | None:
     """A dead process is dropped once it has been silent for long, when nobody expects it or another one serves the participant."""
     registry, expected = context.registry, context.registry.expected
     long_ago = context.now() - member.heard > SILENT_INTERVALS * context.settings.interval
     others = [other for other in registry.members if other.info.id == member.info.id and other is not member]
-    if status.gone and long_ago and (others or member.info.id not in expected):
+    if long_ago and (others or member.info.id not in expected):
         registry.drop(member)
         return None
     return f"{name}: {status.why}"

@@ -14,6 +14,7 @@ from gymckpt.core.manifest import (
     Decision,
     Floor,
     Intent,
+    MemberAddress,
     ParticipantManifest,
     RestoreIntent,
 )
@@ -29,7 +30,7 @@ class MemberName:
     """A process that has begun to start; `name` is that of its record."""
 
     name: str
-    address: str
+    reached: MemberAddress
 
     @property
     def boot_id(self) -> str:

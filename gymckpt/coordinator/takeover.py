@@ -93,7 +93,7 @@ async def _hear_everyone(context: Context, gone: Collection[str]) -> list[Partic
 
 async def _hear(context: Context, member: MemberName, gone: Collection[str]) -> ParticipantStatus | None:
     """Asks one process until it answers or is dead; a dead one is forgotten. Raises StaleEpoch."""
-    client = ParticipantClient(member.address)
+    client = ParticipantClient(member.reached.address)
     told = False
     try:
         while True:
@@ -108,7 +108,7 @@ async def _hear(context: Context, member: MemberName, gone: Collection[str]) -> 
                     await context.records.forget_member(member.name)
                     return None
                 if not told:
-                    log.warning("waiting for %s at %s: %s", member.name, member.address, error.message)
+                    log.warning("waiting for %s at %s: %s", member.name, member.reached.address, error.message)
                 told = True
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
                 continue
@@ -121,7 +121,7 @@ async def _hear(context: Context, member: MemberName, gone: Collection[str]) -> 
 
 async def _is_dead(member: MemberName, gone: Collection[str]) -> bool:
     """Nothing listens where it served, or a person said so."""
-    return member.worker.rpartition("/")[0] in gone or await refuses(member.address)
+    return member.worker.rpartition("/")[0] in gone or await refuses(member.reached)
 
 
 def _raise_sequence(records: Records, heard: Sequence[ParticipantStatus]) -> None:

@@ -24,6 +24,15 @@ class ParticipantInfo:
     features: tuple[str, ...] = ()
     state_schemas: tuple[str, ...] = ()
     cookie_only: bool = False
+    relayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MemberAddress:
+    """Where a process is reached; `relayed` when something else stands there, so that a refused connection does not say that the process is dead."""
+
+    address: str
+    relayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,7 @@ class Participant(Hooks, OnLoop):
         self.state = state
         self.clock = clock
         self.address = ""
+        self.relayed = False
         self.store: ArtifactStore | None = None
         self.authority = Authority()
         self.gate = Gate()
@@ -125,17 +126,27 @@ class Participant(Hooks, OnLoop):
             self.capture,
             state_schemas=schemas,
             cookie_only=self.cookie_only,
+            relayed=self.relayed,
         )
 
     def serving(
-        self, *, listen: str | None = None, coordinator: str | None = None, store: str | None = None
+        self,
+        *,
+        listen: str | None = None,
+        advertise: str | None = None,
+        coordinator: str | None = None,
+        store: str | None = None,
     ) -> contextlib.AbstractAsyncContextManager[None]:
         """Serves ParticipantService beside the data plane, on this event loop, and announces it to the coordinator.
 
-        Addresses are `host:port`. What is not given is taken from GYMCKPT_LISTEN (default `127.0.0.1:0`), GYMCKPT_COORDINATOR and GYMCKPT_STORE (default: the
-        coordinator's). Without a coordinator checkpointing is off and this does nothing.
+        Addresses are `host:port`. What is not given is taken from GYMCKPT_LISTEN (default `127.0.0.1:0`), GYMCKPT_ADVERTISE, GYMCKPT_COORDINATOR and
+        GYMCKPT_STORE (default: the coordinator's). Without a coordinator checkpointing is off and this does nothing.
+
+        `advertise` is where the coordinator reaches this process when that is not where it listens: behind a port mapping, a relay or a load balancer. A
+        refused connection there is no proof that the process is dead, so a death is noticed only when its successor announces itself; where nothing stands
+        between, listen on the address itself. Raises InvalidField for an address that is none, or that nobody else can reach.
         """
-        return serve(self, listen=listen, coordinator=coordinator, store=store)
+        return serve(self, listen=listen, advertise=advertise, coordinator=coordinator, store=store)
 
     async def open_gate(self) -> None:
         """Waits until the gate is OPEN."""

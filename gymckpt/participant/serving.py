@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from gymckpt.core.gate import Gate
-from gymckpt.core.manifest import Floor
+from gymckpt.core.manifest import Floor, MemberAddress
 from gymckpt.core.names import epoch_of
-from gymckpt.errors import StoreFull, StoreUnavailable, TransportFailed
+from gymckpt.errors import InvalidField, StoreFull, StoreUnavailable, TransportFailed
 from gymckpt.participant.client import announce
 from gymckpt.participant.servicer import ParticipantServicer
 from gymckpt.rpc.channel import check_address
@@ -29,12 +29,13 @@ log = logging.getLogger("gymckpt.participant")
 T = TypeVar("T")
 
 RETRY = 0.2  # seconds between tries to reach the store
+ANY_ADDRESS = ("0.0.0.0", "[::]")
 TICK = 0.1  # seconds between looks at the leases
 
 
 @contextlib.asynccontextmanager
 async def serve(
-    p: Participant, *, listen: str | None, coordinator: str | None, store: str | None
+    p: Participant, *, listen: str | None, advertise: str | None, coordinator: str | None, store: str | None
 ) -> AsyncIterator[None]:
     """See `Participant.serving`. Raises InvalidField for a malformed address, TransportFailed when the port is taken."""
     coordinator = coordinator or os.environ.get("GYMCKPT_COORDINATOR", "")
@@ -43,10 +44,12 @@ async def serve(
         return
     check_address(coordinator, "coordinator")
     listen = listen or os.environ.get("GYMCKPT_LISTEN", "127.0.0.1:0")
+    advertise = advertise or os.environ.get("GYMCKPT_ADVERTISE", "")
+    _check_reachable(listen, advertise)
     p.gate, p.started, p.enabled = Gate(), False, True
     server = await start_server([ParticipantServicer(p)], listen)
     await server.set_serving(ParticipantServicer.service_name, False)
-    p.address = server.address
+    p.address, p.relayed = advertise or server.address, bool(advertise)
     client = StoreClient(store or os.environ.get("GYMCKPT_STORE", "") or coordinator)
     p.store = client
     tasks = [
@@ -59,6 +62,16 @@ async def serve(
         yield
     finally:
         await _stop(p, client, server, tasks)
+
+
+def _check_reachable(listen: str, advertise: str) -> None:
+    if advertise:
+        check_address(advertise, "advertise")
+    elif listen.rpartition(":")[0] in ANY_ADDRESS:
+        raise InvalidField(
+            f"listen is {listen!r}, which nobody else can reach: listen on one address, or name one with advertise (GYMCKPT_ADVERTISE)",
+            field="listen",
+        )
 
 
 async def _run(p: Participant, store: ArtifactStore, coordinator: str, server: RpcServer) -> None:
@@ -83,7 +96,7 @@ async def _run(p: Participant, store: ArtifactStore, coordinator: str, server: R
 async def _learn(p: Participant, store: ArtifactStore) -> None:
     """The name first, then the epoch, then the floors: a coordinator that lists the members after it took its epoch finds whoever might still obey the one
     before it."""
-    await _asked(p, lambda: store.put_name(_member_name(p), encode_member(p.address)))
+    await _asked(p, lambda: store.put_name(_member_name(p), encode_member(MemberAddress(p.address, p.relayed))))
     epochs = await _asked(p, lambda: store.list_names("epochs"))
     if epochs:
         p.authority.observe(max(p.authority.epoch, epoch_of(epochs[-1].name)))

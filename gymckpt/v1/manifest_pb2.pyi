@@ -65,16 +65,20 @@ class Member(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ADDRESS_FIELD_NUMBER: _builtins.int
+    RELAYED_FIELD_NUMBER: _builtins.int
     address: _builtins.str
     """Where the process serves ParticipantService, `host:port`."""
+    relayed: _builtins.bool
+    """As ParticipantInfo.relayed."""
     def __init__(
         self,
         *,
         address: _builtins.str = ...,
+        relayed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "relayed", b"relayed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

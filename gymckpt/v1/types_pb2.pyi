@@ -471,6 +471,7 @@ class ParticipantInfo(_message.Message):
     STATE_SCHEMAS_FIELD_NUMBER: _builtins.int
     CAPTURE_FIELD_NUMBER: _builtins.int
     COOKIE_ONLY_FIELD_NUMBER: _builtins.int
+    RELAYED_FIELD_NUMBER: _builtins.int
     worker: _builtins.str
     """Required. Tells the processes of one participant apart; same alphabet as a name. `0` where there is one process."""
     boot_id: _builtins.str
@@ -483,6 +484,10 @@ class ParticipantInfo(_message.Message):
     """Required. How its state is captured."""
     cookie_only: _builtins.bool
     """True when calls that carry only a cookie are accepted: then every process of an older attempt must be dead before its successor starts."""
+    relayed: _builtins.bool
+    """True when `address` is not the process's own but of something that stands before it, e.g. a port mapping: a refused connection then does not say that
+    the process is dead.
+    """
     @_builtins.property
     def id(self) -> Global___ParticipantId:
         """Required."""
@@ -512,10 +517,11 @@ class ParticipantInfo(_message.Message):
         state_schemas: _abc.Iterable[_builtins.str] | None = ...,
         capture: Global___CaptureMode.ValueType = ...,
         cookie_only: _builtins.bool = ...,
+        relayed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "limits", b"limits"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot_id", b"boot_id", "capture", b"capture", "contract_revision", b"contract_revision", "cookie_only", b"cookie_only", "features", b"features", "id", b"id", "limits", b"limits", "state_schemas", b"state_schemas", "worker", b"worker"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "boot_id", b"boot_id", "capture", b"capture", "contract_revision", b"contract_revision", "cookie_only", b"cookie_only", "features", b"features", "id", b"id", "limits", b"limits", "relayed", b"relayed", "state_schemas", b"state_schemas", "worker", b"worker"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

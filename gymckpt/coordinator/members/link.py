@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from gymckpt.coordinator.members.client import ControlStream, ParticipantClient, ParticipantStatus
 from gymckpt.core.ids import Episode, Fence
-from gymckpt.core.manifest import ParticipantInfo
+from gymckpt.core.manifest import MemberAddress, ParticipantInfo
 from gymckpt.core.report import Report
 from gymckpt.core.transitions import Answer, Request, Transition
 from gymckpt.errors import GymckptError, StaleBoot, TransportFailed
@@ -148,7 +148,7 @@ class Link:
         try:
             status = await self._client.status(timeout=PROBE_SECONDS)
         except GymckptError as error:
-            if await refuses(self.info.address):
+            if await refuses(MemberAddress(self.info.address, self.info.relayed)):
                 self.mark_gone(f"nothing listens at {self.info.address} ({why})")
             else:
                 log.info("%s does not answer: %s", self.name, error.message)
@@ -157,8 +157,11 @@ class Link:
             self.mark_gone(f"boot {self.info.boot_id} was replaced by boot {status.info.boot_id}")
 
 
-async def refuses(address: str) -> bool:
-    """Whether the host is there and says that nothing listens at `address`."""
+async def refuses(reached: MemberAddress) -> bool:
+    """Whether the host is there and says that nothing listens at the process's own address."""
+    address = reached.address
+    if reached.relayed:
+        return False
     try:
         if address.startswith("unix:"):
             opening = asyncio.open_unix_connection(address.removeprefix("unix:"))

@@ -69,7 +69,9 @@ class Registry:
             )
         key = (info.id, info.worker)
         member = self._members.get(key)
-        if member is not None and member.info.boot_id == info.boot_id and member.info.address == info.address:
+        same = member is not None and (member.info.boot_id, member.info.address) == (info.boot_id, info.address)
+        # One that was taken for dead and speaks again is reached anew: its link has given it up.
+        if member is not None and same and not member.link.gone:
             member.holds, member.heard, member.lost = holds, now, tuple(lost)
             member.admitted = member.admitted or admit
             return member

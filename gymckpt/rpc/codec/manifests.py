@@ -19,6 +19,7 @@ from gymckpt.core.manifest import (
     EpisodeRecord,
     Floor,
     Intent,
+    MemberAddress,
     Part,
     ParticipantEntry,
     ParticipantManifest,
@@ -40,13 +41,12 @@ M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
 
-def encode_member(address: str) -> bytes:
-    return _encoded(manifest_pb2.Member(address=address))
+def encode_member(member: MemberAddress) -> bytes:
+    return _encoded(manifest_pb2.Member(address=member.address, relayed=member.relayed))
 
 
-def decode_member(data: bytes, error: ErrorOf = DamagedBlob) -> str:
-    """The address at which the process serves."""
-    return _decoded(manifest_pb2.Member, data, lambda message: message.address, error)
+def decode_member(data: bytes, error: ErrorOf = DamagedBlob) -> MemberAddress:
+    return _decoded(manifest_pb2.Member, data, lambda message: MemberAddress(message.address, message.relayed), error)
 
 
 def encode_intent(intent: Intent) -> bytes:
@@ -111,7 +111,7 @@ def encode_checkpoint_manifest(manifest: CheckpointManifest) -> bytes:
     for entry in manifest.participants:
         stored = message.participants.add(manifest=shared.digest_to_proto(entry.manifest))
         stored.participant.CopyFrom(shared.participant_to_proto(entry.participant))
-        stored.participant.address = ""
+        stored.participant.address, stored.participant.relayed = "", False
     return _encoded(message)
 
 

@@ -195,6 +195,7 @@ def participant_to_proto(info: ParticipantInfo) -> types_pb2.ParticipantInfo:
         state_schemas=info.state_schemas,
         capture=types_pb2.CaptureMode.ValueType(info.capture),
         cookie_only=info.cookie_only,
+        relayed=info.relayed,
     )
 
 
@@ -216,6 +217,7 @@ def participant_from_proto(
         tuple(message.features),
         tuple(message.state_schemas),
         message.cookie_only,
+        message.relayed,
     )
 
 

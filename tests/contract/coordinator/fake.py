@@ -13,7 +13,7 @@ import grpc
 from gymckpt.core import transitions as steps
 from gymckpt.core.ids import Digest, Episode, Fence, ParticipantId
 from gymckpt.core.kinds import Capture, ExportState, GateState, Kind
-from gymckpt.core.manifest import EpisodeRecord, ParticipantInfo, ParticipantManifest
+from gymckpt.core.manifest import EpisodeRecord, MemberAddress, ParticipantInfo, ParticipantManifest
 from gymckpt.core.report import Blocker, LostEpisode, Report
 from gymckpt.core.transitions import (
     Abort,
@@ -121,6 +121,7 @@ class FakeParticipant(ParticipantServiceServicer):
         self.episodes_page = 0  # fewer on a page than were asked for
         self.tried = 0  # sequence of a round that somebody drove by hand
         self.server: RpcServer | None = None
+        self.reached: MemberAddress | None = None  # where something stands before it
         self._streams: list[asyncio.Queue[pb.ControlResponse]] = []
         self._running: set[asyncio.Task[Any]] = set()
 
@@ -140,8 +141,8 @@ class FakeParticipant(ParticipantServiceServicer):
 
     @property
     def info(self) -> ParticipantInfo:
-        address = self.server.address if self.server else ""
-        return ParticipantInfo(self.id, "0", self.boot_id, address, self.capture)
+        at = self.reached or MemberAddress(self.server.address if self.server else "")
+        return ParticipantInfo(self.id, "0", self.boot_id, at.address, self.capture, relayed=at.relayed)
 
     @property
     def told(self) -> list[steps.Transition]:
@@ -164,7 +165,7 @@ class FakeParticipant(ParticipantServiceServicer):
         """Serves, and creates its member name first, as every participant does."""
         self.server = await start_server([self], listen)
         name = f"members/{self.id}/0/{self.boot_id}"
-        await self.store.put_name(name, codec.encode_member(self.server.address))
+        await self.store.put_name(name, codec.encode_member(self.reached or MemberAddress(self.server.address)))
         return self
 
     async def die(self) -> None:

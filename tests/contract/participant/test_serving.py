@@ -13,9 +13,9 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from gymckpt.core.gate import Gate
 from gymckpt.core.ids import Episode, Fence
 from gymckpt.core.kinds import GateState
-from gymckpt.core.manifest import Floor
+from gymckpt.core.manifest import Floor, MemberAddress
 from gymckpt.core.transitions import Prepare, Request
-from gymckpt.errors import StaleAttempt, StaleBoot, StaleEpoch, StoreUnavailable
+from gymckpt.errors import InvalidField, StaleAttempt, StaleBoot, StaleEpoch, StoreUnavailable
 from gymckpt.rpc.channel import open_channel
 from gymckpt.rpc.codec import decode_member, encode_floors
 from gymckpt.rpc.server import RpcServer, start_server
@@ -116,7 +116,7 @@ async def test_the_name_comes_first_then_epoch_and_floors_then_the_first_word_an
         assert await health(p.address) == "NOT_SERVING"
         [member] = await MemoryStore.list_names(store, "members")
         assert member.name == f"members/resources/tools/0/{p.boot_id}"
-        assert decode_member(member.value) == p.address
+        assert decode_member(member.value) == MemberAddress(p.address)
         held = asyncio.create_task(p.enter(counters.call("r", "/seed_session")))
         registrar.admitting = True
         assert (await held) is not None
@@ -201,7 +201,7 @@ async def test_without_a_coordinator_there_is_no_port_no_task_and_an_open_gate(
     counters: Counters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """X23"""
-    for name in ("GYMCKPT_COORDINATOR", "GYMCKPT_STORE", "GYMCKPT_LISTEN"):
+    for name in ("GYMCKPT_COORDINATOR", "GYMCKPT_STORE", "GYMCKPT_LISTEN", "GYMCKPT_ADVERTISE"):
         monkeypatch.delenv(name, raising=False)
     p = counters.participant
     p.enabled = False
@@ -219,6 +219,39 @@ async def test_addresses_are_taken_from_the_environment(
     monkeypatch.setenv("GYMCKPT_LISTEN", "127.0.0.1:0")
     async with counters.participant.serving():
         await until(lambda: counters.gate() is GateState.OPEN)
+
+
+async def test_an_address_that_others_reach_it_at_is_announced_and_said_to_be_no_own_one(
+    coordinator: RpcServer,
+    store: WatchedStore,
+    registrar: Registrar,
+    counters: Counters,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """X39: whoever stands there may refuse while the process lives."""
+    monkeypatch.setenv("GYMCKPT_ADVERTISE", "relay.example:7000")
+    p, registrar.admitting = counters.participant, True
+    async with p.serving(listen="0.0.0.0:0", coordinator=coordinator.address):
+        await until(lambda: registrar.requests)
+        said = registrar.requests[0].participant
+        assert (said.address, said.relayed) == ("relay.example:7000", True)
+        [member] = await MemoryStore.list_names(store, "members")
+        assert decode_member(member.value) == MemberAddress("relay.example:7000", relayed=True)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "field"),
+    [({"listen": "0.0.0.0:0"}, "listen"), ({"listen": "[::]:7000"}, "listen"), ({"advertise": "nowhere"}, "advertise")],
+)
+async def test_an_address_that_nobody_reaches_is_refused_before_anything_is_served(
+    coordinator: RpcServer, counters: Counters, addresses: dict[str, str], field: str
+) -> None:
+    """X20"""
+    with pytest.raises(InvalidField) as refused:
+        async with counters.participant.serving(coordinator=coordinator.address, **addresses):
+            raise AssertionError("it served")
+    assert refused.value.details["field"] == field
+    assert counters.participant.address == ""
 
 
 async def test_work_under_way_ends_with_the_process(

@@ -18,6 +18,7 @@ from gymckpt.core.manifest import (
     EpisodeRecord,
     Floor,
     Intent,
+    MemberAddress,
     Part,
     ParticipantEntry,
     ParticipantInfo,
@@ -61,7 +62,7 @@ CHECKPOINT = CheckpointManifest(
 )
 RECEIPT = Receipt("call-1", b"\x02" * 32, 4, 200, ((b"content-type", b"x"), (b"set-cookie", b"\xff")), b"body")
 STORED: list[tuple[Any, Any, Any]] = [
-    (codec.encode_member, codec.decode_member, "127.0.0.1:8000"),
+    (codec.encode_member, codec.decode_member, MemberAddress("127.0.0.1:8000", relayed=True)),
     (codec.encode_intent, codec.decode_intent, Intent(3, 9, (INFO,), "c0", b"\x01" * 32)),
     (codec.encode_decision, codec.decode_decision, Decision(D1, "", TARGETS, 12)),
     (codec.encode_decision, codec.decode_decision, Decision(None, "lost a participant", (), 12)),
