@@ -86,6 +86,7 @@ class Session:
         self._both, self._toolkit, self._seed = both, toolkit, seed
         self.tried = 0
         self.differences: list[str] = []
+        self._described: dict[str, tuple[pd.DataFrame, str]] = {}
         self.answers: dict[str, set[tuple[int, bytes]]] = {}
 
     async def play(self) -> None:
@@ -102,7 +103,7 @@ class Session:
                 self._compare(f"{tool} {body!r}", *[(answer.status_code, answer.content) for answer in answers])
                 for name, left, right in pairs(tables, containers):
                     if name in TABLES_OF[self._toolkit]:
-                        self._compare(f"{name} after {tool} {body!r}", description(left), description(right))
+                        self._compare(f"{name} after {tool} {body!r}", self._ours(name, left), description(right))
                     else:  # nobody's to change; whether it was changed in place is seen at the end
                         self._compare(name, others[name][0] is left, others[name][1] is right)
                 self.tried += 1
@@ -110,6 +111,12 @@ class Session:
             for name, left, right in pairs(tables, containers):
                 self._compare(f"{name} at the end", description(left), description(right))
         self._both.forget()
+
+    def _ours(self, name: str, frame: pd.DataFrame) -> str:
+        """As `description`. Our tools put a new frame in an old one's place, so the same frame is described once."""
+        if self._described.get(name, (None, ""))[0] is not frame:
+            self._described[name] = frame, description(frame)
+        return self._described[name][1]
 
     def _compare(self, what: str, ours: object, theirs: object) -> None:
         if ours != theirs:
