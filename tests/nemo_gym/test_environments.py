@@ -154,7 +154,7 @@ def kill_all_and_restore(gym: Gym, rest: list[Future[None]]) -> dict[str, Any]:
 
 
 def check_held(gym: Gym, wanted: int) -> None:
-    members = gym.command("participants", "--blockers")["members"]
+    members = gym.command("explain")["members"]
     held = sum(member["report"]["counts"].get("held", 0) for member in members)
     if held != wanted:
         raise OSError(f"{held} of {wanted} calls are held")
