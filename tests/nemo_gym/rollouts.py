@@ -44,7 +44,7 @@ async def collect(agent: str, count: int) -> list[dict[str, Any]]:
 
 
 def executed(log: Path) -> list[dict[str, Any]]:
-    """Every execution of a tool, in order."""
+    """Every line of a log, in order: an execution of a tool, or the end of a session."""
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
@@ -54,6 +54,14 @@ def by_session(executions: list[dict[str, Any]]) -> list[list[Call]]:
     for line in executions:
         found.setdefault(line["session"], []).append((line["tool"], line["arguments"]))
     return sorted(found.values(), key=repr)
+
+
+def tables_by_task(ends: list[dict[str, Any]]) -> dict[int, list[Any]]:
+    """The tables with which each task's sessions came to their verifications: more than one, if it was verified more than once."""
+    found: dict[int, list[Any]] = {}
+    for line in ends:
+        found.setdefault(line["task"], []).append(line["tables"])
+    return found
 
 
 def told(runs: list[dict[str, Any]]) -> list[list[Call]]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.nemo_gym.gym import AGENT, MODEL, Gym
 from tests.nemo_gym.result import note
-from tests.nemo_gym.rollouts import STEPS, by_session, collect, executed, some_executed, told
+from tests.nemo_gym.rollouts import STEPS, by_session, collect, executed, some_executed, tables_by_task, told
 
 WORKPLACE = "tests.nemo_gym.logged_workplace:LoggedWorkplace"
 ROLLOUTS = 32
@@ -24,9 +24,14 @@ def executions(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def fleet(gym: Gym, executions: Path) -> Gym:
+def tables(tmp_path: Path) -> Path:
+    return tmp_path / "tables.jsonl"
+
+
+@pytest.fixture
+def fleet(gym: Gym, executions: Path, tables: Path) -> Gym:
     """Everything but a coordinator is running: the policy, the model server, the resources server and the agent."""
-    gym.environment = {"EXECUTIONS": str(executions), "PYTHONPATH": os.getcwd()}
+    gym.environment = {"EXECUTIONS": str(executions), "TABLES": str(tables), "PYTHONPATH": os.getcwd()}
     gym.start_script("upstream", "upstream.py", "--latency", "0.4")
     gym.add("workplace_assistant", "resources_servers", "workplace_assistant")
     gym.add_policy(gym.url("upstream"))
@@ -57,18 +62,25 @@ def kill_and_restore(gym: Gym, name: str) -> dict[str, Any]:
     return restored
 
 
-async def test_rollouts_outlive_five_kills_of_the_resources_server(fleet: Gym, executions: Path) -> None:
-    """X01, R01."""
+def differing(found: Any, expected: Any) -> int:
+    return sum(a != b for a, b in zip(found, expected, strict=True))
+
+
+async def test_rollouts_outlive_five_kills_of_the_resources_server(fleet: Gym, executions: Path, tables: Path) -> None:
+    """X01, X13, X15, R01: rewards, conversations, calls and the tables at the end are those of an uninterrupted run."""
     agent = fleet.url("simple_agent")
     expected = await collect(agent, ROLLOUTS)
     assert {run["reward"] for run in expected} == {1.0}
-    before = len(executed(executions))
+    before, ended = len(executed(executions)), tables_by_task(executed(tables))
+    assert len({str(end) for end in ended.values()}) == len(ended) == ROLLOUTS, "each task leaves tables of its own"
+    already = len(executed(tables))
     running = asyncio.create_task(collect(agent, ROLLOUTS))
     restores = []
     for kill in range(KILLS):
         await some_executed(executions, ROLLOUTS // 2)
         restores.append(await asyncio.to_thread(kill_and_restore, fleet, f"kill-{kill}"))
     runs, calls = await running, executed(executions)[before:]
+    ended_alike = tables_by_task(executed(tables)[already:])
     fates = {fate: sum(len(restore[fate]) for restore in restores) for fate in ("restored", "restarted", "lost")}
     left_over = (await asyncio.to_thread(fleet.counts, "workplace_assistant"))["sessions"]
     note(
@@ -79,11 +91,13 @@ async def test_rollouts_outlive_five_kills_of_the_resources_server(fleet: Gym, e
         restarted=fates["restarted"],
         lost=fates["lost"],
         tool_calls_repeated=len(calls) - sum(map(len, told(expected))),
-        tool_outputs_different=sum(a["conversation"] != b["conversation"] for a, b in zip(runs, expected, strict=True)),
-        rewards_different=sum(a["reward"] != b["reward"] for a, b in zip(runs, expected, strict=True)),
+        tool_outputs_different=differing(*([run["conversation"] for run in each] for each in (runs, expected))),
+        tables_different=differing(*([each.get(task) for task in range(ROLLOUTS)] for each in (ended_alike, ended))),
+        rewards_different=differing(*([run["reward"] for run in each] for each in (runs, expected))),
         left_over=left_over,
     )
     assert fates["restored"] > ROLLOUTS
     assert fates["restarted"] == fates["lost"] == left_over == 0
     assert runs == expected
+    assert ended_alike == ended
     assert by_session(calls) == told(expected), "every call was executed exactly once"
