@@ -144,6 +144,9 @@ class RestoreTask:
     async def _install_at(self, link: Link, install: Install, holding: list[Link]) -> Installed:
         deadline = self._context.now() + self._context.settings.install_timeout
         result = await send(link, self._fence, install, deadline)
+        while _store_was_away(result) and self._context.now() + STORE_RETRY_SECONDS < deadline:
+            await asyncio.sleep(STORE_RETRY_SECONDS)
+            result = await send(link, self._fence, install, deadline)
         self._raise_first([link], {link.info.boot_id: result}, "install")
         if isinstance(result, Lost | Refusal) or not isinstance(result.result, Installed):
             raise RestoreAborted(f"{link.name} did not say what it installed", details={"participants": link.name})
@@ -254,6 +257,11 @@ class RestoreTask:
             RestoreProgress(stage, self.intent.checkpoint_id, finished, len(self._links), targets),
             ended=stage is RestoreStage.RESTORED,
         )
+
+
+def _store_was_away(result: Outcome) -> bool:
+    """The member could not read the checkpoint, and nothing is known to be wrong with it."""
+    return isinstance(result, Refusal) and isinstance(result.error, StoreUnavailable)
 
 
 def _before(targets: Iterable[RestoreTarget]) -> tuple[Episode, ...]:

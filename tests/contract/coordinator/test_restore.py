@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -20,10 +21,11 @@ from gymckpt.errors import (
     InvalidField,
     MemberMissing,
     RestoreAborted,
+    StoreUnavailable,
     UnloadableState,
 )
 from gymckpt.rpc import codec
-from tests.contract.coordinator.fleet import Fleet
+from tests.contract.coordinator.fleet import SETTINGS, Fleet
 
 R1, R2, R3, R4 = (Episode(f"r{n}") for n in range(1, 5))
 
@@ -116,6 +118,24 @@ async def test_an_attempt_is_never_given_twice(fleet: Fleet) -> None:
         await fleet.client.restore(RestoreArguments("three", "c1"))
     fleet[Kind.AGENT].script.clear()
     assert (await fleet.client.restore(RestoreArguments("four", "c1")))[0].attempt == 7
+
+
+async def test_an_install_that_the_store_refuses_is_asked_for_again_until_its_deadline(fleet: Fleet) -> None:
+    """X28, X29: an outage costs neither the restore nor an attempt; one without end fails it."""
+    await published(fleet, R1)
+    agent = fleet[Kind.AGENT]
+    agent.script[Install] = StoreUnavailable("away")
+    restoring = asyncio.create_task(fleet.client.restore(RestoreArguments("one", "c1")))
+    await fleet.until(lambda: sum(isinstance(told, Install) for told in agent.told) == 1)
+    agent.script.clear()
+    assert [target.attempt for target in await restoring] == [1]
+    assert live(fleet) == [{Episode("r1", 1)}] * 4
+
+    await fleet.coordinate(settings=replace(SETTINGS, install_timeout=0.7))
+    await fleet.register()
+    agent.script[Install] = StoreUnavailable("away for good")
+    with pytest.raises(RestoreAborted, match="away for good"):
+        await fleet.client.restore(RestoreArguments("two", "c1"))
 
 
 async def test_the_same_request_gives_the_same_outcome_and_another_one_is_refused(fleet: Fleet) -> None:

@@ -244,7 +244,7 @@ async def test_an_address_that_others_reach_it_at_is_announced_and_said_to_be_no
     [({"listen": "0.0.0.0:0"}, "listen"), ({"listen": "[::]:7000"}, "listen"), ({"advertise": "nowhere"}, "advertise")],
 )
 async def test_an_address_that_nobody_reaches_is_refused_before_anything_is_served(
-    coordinator: RpcServer, counters: Counters, addresses: dict[str, str], field: str
+    coordinator: RpcServer, counters: Counters, addresses: dict[str, Any], field: str
 ) -> None:
     """X20"""
     with pytest.raises(InvalidField) as refused:

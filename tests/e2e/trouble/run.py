@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 
@@ -26,7 +26,7 @@ from tests.e2e.rollouts import counter_row, run, typed, write_tasks
 from tests.e2e.trouble import served
 from tests.e2e.trouble.watch import Watch, watching
 
-COUNTER, STORE = "counter", "store"
+CALLER, COUNTER, STORE = "caller", "counter", "store"
 MEMBERS = {
     COUNTER: f"resources/{COUNTER}",
     MODEL: f"model/{MODEL}",
@@ -41,7 +41,7 @@ LATENCY = "0.05:0.15"
 class Run:
     """One server of each kind, a coordinator with its store, and rollouts under way. `log` is what the servers executed."""
 
-    def __init__(self, directory: Path, watch: Watch, stack: AsyncExitStack, patience: float) -> None:
+    def __init__(self, directory: Path, watch: Watch, stack: AsyncExitStack, patience: float, *, apart: bool) -> None:
         self.directory = directory
         self.watch = watch
         self.fleet = Fleet(directory)
@@ -50,22 +50,37 @@ class Run:
         self.store: StoreClient
         self._programs: dict[str, tuple[str, ...]] = {}
         self._ports: dict[str, int] = {}
-        self._environment: Mapping[str, str] = {}
         self._rollouts: list[asyncio.Task[httpx.Response]] = []
-        self._stack = stack
+        self.stack = stack
+        self._store = STORE if apart else COORDINATOR
         self._patience = ("--patience", str(patience))
+
+    # --- who reaches whom, and where ---
+
+    async def reach(self, caller: str, callee: str) -> str:
+        """Where one process reaches another."""
+        return self.fleet.address(callee)
+
+    async def environment_of(self, name: str) -> Mapping[str, str]:
+        """What makes a server take part."""
+        store = await self.reach(name, self._store)
+        return {"GYMCKPT_COORDINATOR": await self.reach(name, COORDINATOR), "GYMCKPT_STORE": store}
+
+    def door(self, name: str) -> str:
+        """Where the participant of a server answers a test."""
+        return self.members[name].address
 
     # --- processes ---
 
     async def coordinate(self) -> None:
         """Starts the coordinator, where the last one was: with its store, or beside the store that runs already."""
-        address = await self.start_coordinator(COORDINATOR)
-        await self.connect(address, self.fleet.address(STORE) if STORE in self.fleet.servers else address)
+        await self.start_coordinator(COORDINATOR)
+        await self.connect(await self.reach(CALLER, COORDINATOR), self.fleet.address(self._store))
 
     async def start_coordinator(self, name: str) -> str:
         """Starts a coordinator that may be one of several; returns its address."""
-        apart = STORE in self.fleet.servers
-        store = ("--store-at", self.fleet.address(STORE)) if apart else ("--store", str(self.directory / "store"))
+        apart = self._store == STORE
+        store = ("--store-at", await self.reach(name, STORE)) if apart else ("--store", str(self.directory / "store"))
         expected = [word for member in MEMBERS.values() for word in ("--expect", member)]
         role = "coordinator" if apart else "both"
         await self._serve(name, role, *store, "--watch", str(self.watch.socket), *self._patience, *expected)
@@ -82,23 +97,24 @@ class Run:
 
     async def connect(self, coordinator: str, store: str) -> None:
         """Speaks to these from now on."""
-        self.client = await self._stack.enter_async_context(CoordinatorClient(coordinator))
+        self.client = await self.stack.enter_async_context(CoordinatorClient(coordinator))
         self.store = StoreClient(store)
-        self._stack.push_async_callback(self.store.close)
+        self.stack.push_async_callback(self.store.close)
 
-    async def start_servers(self, environment: Mapping[str, str]) -> None:
+    async def start_servers(self) -> None:
         """Starts the four servers, and returns when all are members."""
         rows = [counter_row(0, STEPS)]
         tasks = ("--tasks", str(write_tasks(self.directory / "tasks.jsonl", rows)))
         ledger = ("--ledger", str(self.directory / "ledger.sqlite"))
         self._programs[COUNTER] = ("servers.resources.counter",)
         self._programs[MODEL] = ("servers.model", *tasks, *ledger, "--latency", LATENCY)
-        self._environment = environment
         await self.start(COUNTER, MODEL)
-        tools = ("--resources", f"{COUNTER}={self.fleet.address(COUNTER)}")
-        self._programs[AGENT] = ("servers.agent", "--model", f"{MODEL}={self.fleet.address(MODEL)}", *tools)
+        policy = ("--model", f"{MODEL}={await self.reach(AGENT, MODEL)}")
+        tools = ("--resources", f"{COUNTER}={await self.reach(AGENT, COUNTER)}")
+        self._programs[AGENT] = ("servers.agent", *policy, *tools)
         await self.start(AGENT)
-        agent = ("--agent", f"{AGENT}={self.fleet.address(AGENT)}")
+        agent = ("--agent", f"{AGENT}={await self.reach(ENVIRONMENT, AGENT)}")
+        tools = ("--resources", f"{COUNTER}={await self.reach(ENVIRONMENT, COUNTER)}")
         self._programs[ENVIRONMENT] = ("servers.environment", *agent, *tools)
         await self.start(ENVIRONMENT)
         await self.complete()
@@ -110,7 +126,7 @@ class Run:
         for name in names:
             module, *arguments = self._programs[name]
             port = ("--port", str(self._ports.get(name, 0)))
-            programs.append(Program(name, module, (*arguments, *log, *port), self._environment))
+            programs.append(Program(name, module, (*arguments, *log, *port), await self.environment_of(name)))
         await self.fleet.start(*programs)
         self._ports.update({name: self.fleet.port(name) for name in names})
 
@@ -137,9 +153,9 @@ class Run:
     async def statuses(self, *, without: str = "") -> dict[str, ParticipantStatus]:
         """What each participant says of itself, by the name of its server."""
         found = {}
-        for name, info in self.members.items():
+        for name in self.members:
             if name != without:
-                participant = ParticipantClient(info.address)
+                participant = ParticipantClient(self.door(name))
                 found[name] = await participant.status(timeout=PATIENCE_SECONDS)
                 await participant.close()
         return found
@@ -217,6 +233,9 @@ class Run:
         assert answer.json()["reward"] == 1.0
 
 
+R = TypeVar("R", bound=Run)
+
+
 async def assert_rewarded(rollout: asyncio.Task[httpx.Response]) -> None:
     """The rollout ended as if nothing had happened."""
     answer = await rollout
@@ -225,18 +244,24 @@ async def assert_rewarded(rollout: asyncio.Task[httpx.Response]) -> None:
 
 
 @asynccontextmanager
-async def started(
-    directory: Path, *, apart: bool = False, patience: float = served.PATIENCE_SECONDS
-) -> AsyncIterator[Run]:
+async def started_as(
+    kind: type[R], directory: Path, *, apart: bool = False, patience: float = served.PATIENCE_SECONDS
+) -> AsyncIterator[R]:
     """A complete run, its coordinator and its store in one process or in two. At the end all that was published must be whole; then every process is killed."""
     async with AsyncExitStack() as stack:
         watch = await stack.enter_async_context(watching(directory / "watch"))
-        run_ = Run(directory, watch, stack, patience)
+        run_ = kind(directory, watch, stack, patience, apart=apart)
         stack.push_async_callback(run_.end)
         if apart:
             await run_.start_store()
         await run_.coordinate()
-        store = run_.fleet.address(STORE if apart else COORDINATOR)
-        await run_.start_servers({"GYMCKPT_COORDINATOR": run_.fleet.address(COORDINATOR), "GYMCKPT_STORE": store})
+        await run_.start_servers()
         yield run_
         await run_.assert_published_is_whole()
+
+
+def started(
+    directory: Path, *, apart: bool = False, patience: float = served.PATIENCE_SECONDS
+) -> AbstractAsyncContextManager[Run]:
+    """`started_as`, with nothing between the processes."""
+    return started_as(Run, directory, apart=apart, patience=patience)
