@@ -27,6 +27,7 @@ from gymckpt.participant.call import (
 from gymckpt.participant.http import MAX_BODY, Body, KeptAnswer, give_again, refuse
 from gymckpt.participant.receipts import digest_of_request, receipt_for
 from gymckpt.participant.resources import ResourcesParticipant, Ticket
+from gymckpt.participant.severing import Connections
 
 App = Callable[[Scope, Receive, Send], Any]
 
@@ -35,13 +36,15 @@ class AdmissionMiddleware:
     """Pure ASGI. Add it before the session middleware, so that it runs inside and finds the session decoded.
 
     Typed refusals become JSON `{"error": {"reason", "message"}}` with the header `x-gymckpt-reason`: 409 for refusals, 503 with Retry-After for a
-    closed gate, 400 for a malformed identity. Answers inside a session carry `x-gymckpt-revision`. While checkpointing is off every call passes.
+    closed gate, 400 for a malformed identity. Answers inside a session carry `x-gymckpt-revision`. A call that is cancelled because its server stops gets no
+    answer: its connection ends. While checkpointing is off every call passes.
     """
 
     def __init__(self, app: App, participant: Participant, identify: Callable[[Scope], Call] = identify) -> None:
         self._app = app
         self._participant = participant
         self._identify = identify
+        self._connections = Connections()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -60,6 +63,10 @@ class AdmissionMiddleware:
                 await _ResourcesCall(self._participant, self._app, self._identify, call).run(scope, receive, send)
             else:
                 await self._kind_call(call, scope, receive, send)
+        except asyncio.CancelledError:
+            if self._participant.enabled:
+                self._connections.sever(scope)
+            raise
         finally:
             reset_current_call(token)
 

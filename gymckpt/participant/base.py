@@ -136,6 +136,7 @@ class Participant(Hooks, OnLoop):
         advertise: str | None = None,
         coordinator: str | None = None,
         store: str | None = None,
+        grace: float = 5.0,
     ) -> contextlib.AbstractAsyncContextManager[None]:
         """Serves ParticipantService beside the data plane, on this event loop, and announces it to the coordinator.
 
@@ -145,8 +146,10 @@ class Participant(Hooks, OnLoop):
         `advertise` is where the coordinator reaches this process when that is not where it listens: behind a port mapping, a relay or a load balancer. A
         refused connection there is no proof that the process is dead, so a death is noticed only when its successor announces itself; where nothing stands
         between, listen on the address itself. Raises InvalidField for an address that is none, or that nobody else can reach.
+
+        On leaving, a cut that is frozen here gets up to `grace` seconds to be stored and decided, and is dropped then; without one nothing is waited for.
         """
-        return serve(self, listen=listen, advertise=advertise, coordinator=coordinator, store=store)
+        return serve(self, listen=listen, advertise=advertise, coordinator=coordinator, store=store, grace=grace)
 
     async def open_gate(self) -> None:
         """Waits until the gate is OPEN."""

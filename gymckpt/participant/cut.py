@@ -188,7 +188,9 @@ class Checkpointing:
         export = self._p.export
         if fence.same_round(export.fence) and export.content is not None and export.content.upload is not None:
             export.content.upload.cancel()
-        return export.end(fence)
+        ended = export.end(fence)
+        self._p.notify()
+        return ended
 
 
 def take_cut(p: Participant, fence: Fence, snapshot: Snapshot) -> Cut:

@@ -35,7 +35,13 @@ TICK = 0.1  # seconds between looks at the leases
 
 @contextlib.asynccontextmanager
 async def serve(
-    p: Participant, *, listen: str | None, advertise: str | None, coordinator: str | None, store: str | None
+    p: Participant,
+    *,
+    listen: str | None,
+    advertise: str | None,
+    coordinator: str | None,
+    store: str | None,
+    grace: float,
 ) -> AsyncIterator[None]:
     """See `Participant.serving`. Raises InvalidField for a malformed address, TransportFailed when the port is taken."""
     coordinator = coordinator or os.environ.get("GYMCKPT_COORDINATOR", "")
@@ -61,6 +67,7 @@ async def serve(
     try:
         yield
     finally:
+        await _hand_over(p, grace)
         await _stop(p, client, server, tasks)
 
 
@@ -138,6 +145,19 @@ def _died(task: asyncio.Task[None]) -> None:
     """A background task that ends by itself is a fault; say so at once, not when the server stops."""
     if not task.cancelled() and task.exception() is not None:
         log.error("%s failed", task.get_name(), exc_info=task.exception())
+
+
+async def _hand_over(p: Participant, grace: float) -> None:
+    """What is frozen here is lost with the process unless it is stored: the coordinator, which is still answered, gets a while to have it stored and decide."""
+    if p.export.fence is None:
+        return
+    checkpoint_id = p.export.fence.checkpoint_id
+    try:
+        async with asyncio.timeout(grace):
+            while p.export.fence is not None:
+                await p.readiness_changed()
+    except TimeoutError:
+        log.warning("%s stops with an export of %s that was not decided within %g s", p.id, checkpoint_id, grace)
 
 
 async def _stop(p: Participant, store: StoreClient, server: RpcServer, tasks: list[asyncio.Task[None]]) -> None:

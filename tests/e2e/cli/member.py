@@ -1,6 +1,7 @@
 """Two tiny members of a run, each a process of its own: `python -m tests.e2e.cli.member counter|model --coordinator HOST:PORT`.
 
 `counter` keeps one number per session and serves it over HTTP; `model` has no state. Each prints one JSON line once its gate is open, and ends on SIGTERM.
+Sessions whose name begins with `slow` are encoded only once the process gets SIGUSR1.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import ClassVar
 
 import uvicorn
@@ -34,8 +37,28 @@ class TinyModel(Participant):
     kind: ClassVar[Kind] = Kind.MODEL
 
 
-def counter_app(counters: dict[str, int]) -> FastAPI:
-    """Tools over `counters`, which is keyed by session. A call of /hold runs until /release is called."""
+class SlowState(MappingState[int]):
+    """Encodes what it froze of slow sessions once `encoding` is set."""
+
+    def __init__(self, counters: dict[str, int]) -> None:
+        super().__init__(counters, schema="counter/1")
+        self.encoding = threading.Event()
+        self._slow: list[bytes] = []
+
+    def freeze(self, session: str) -> bytes:
+        frozen = super().freeze(session)
+        if session.startswith("slow"):
+            self._slow.append(frozen)
+        return frozen
+
+    def encode(self, frozen: bytes) -> Mapping[str, bytes]:
+        if any(frozen is slow for slow in self._slow):
+            self.encoding.wait()
+        return super().encode(frozen)
+
+
+def counter_app(counters: dict[str, int], log: Path | None) -> FastAPI:
+    """Tools over `counters`, which is keyed by session. A call of /hold runs until /release is called. Each /add writes its session into a line of `log`."""
     app = FastAPI()
     released = asyncio.Event()
 
@@ -48,6 +71,9 @@ def counter_app(counters: dict[str, int]) -> FastAPI:
     async def add(by: int = 1) -> dict[str, int]:
         key = _session()
         counters[key] += by
+        if log is not None:
+            with log.open("a") as lines:
+                lines.write(f"{key}\n")
         return {"value": counters[key]}
 
     @app.post("/hold")
@@ -75,33 +101,35 @@ def _session() -> str:
     return call.session
 
 
-async def run_counter(coordinator: str) -> None:
+async def run_counter(given: argparse.Namespace) -> None:
     counters: dict[str, int] = {}
-    participant = ResourcesParticipant("counter", state=MappingState(counters, schema="counter/1"))
-    app = counter_app(counters)
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(AdmissionMiddleware(app, participant), log_level="warning"))
+    state = SlowState(counters)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, state.encoding.set)
+    participant = ResourcesParticipant("counter", state=state)
+    app = AdmissionMiddleware(counter_app(counters, given.log), participant)
+    listening = socket.create_server(("127.0.0.1", given.port))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
 
     async def until_stopped() -> None:
         await server.serve(sockets=[listening])
 
-    await _take_part(participant, coordinator, f"http://127.0.0.1:{listening.getsockname()[1]}", until_stopped)
+    await _take_part(participant, given, f"http://127.0.0.1:{listening.getsockname()[1]}", until_stopped)
 
 
-async def run_model(coordinator: str) -> None:
+async def run_model(given: argparse.Namespace) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
 
     async def until_stopped() -> None:
         await stopped.wait()
 
-    await _take_part(TinyModel("policy", state=None, capture=Capture.STATELESS), coordinator, "", until_stopped)
+    await _take_part(TinyModel("policy", state=None, capture=Capture.STATELESS), given, "", until_stopped)
 
 
 async def _take_part(
-    participant: Participant, coordinator: str, http: str, until_stopped: Callable[[], Awaitable[None]]
+    participant: Participant, given: argparse.Namespace, http: str, until_stopped: Callable[[], Awaitable[None]]
 ) -> None:
-    async with participant.serving(coordinator=coordinator):
+    async with participant.serving(coordinator=given.coordinator, grace=given.grace):
         await participant.open_gate()
         ready = {
             "participant": str(participant.id),
@@ -118,8 +146,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("who", choices=("counter", "model"))
     parser.add_argument("--coordinator", required=True)
+    parser.add_argument("--port", type=int, default=0, help="of the counter's HTTP server")
+    parser.add_argument("--log", type=Path, help="file that gets a line for each /add")
+    parser.add_argument("--grace", type=float, default=5.0, help="seconds for a frozen cut when it is told to end")
     given = parser.parse_args()
-    asyncio.run({"counter": run_counter, "model": run_model}[given.who](given.coordinator))
+    asyncio.run({"counter": run_counter, "model": run_model}[given.who](given))
 
 
 if __name__ == "__main__":

@@ -96,8 +96,8 @@ class Processes:
         store = () if "--store" in words else ("--store", "memory:")
         return self.start("gymckpt.cli", "serve", "--json", *store, *listen, *words)
 
-    def member(self, who: str, coordinator: str) -> Process:
-        return self.start("tests.e2e.cli.member", who, "--coordinator", coordinator)
+    def member(self, who: str, coordinator: str, *words: str) -> Process:
+        return self.start("tests.e2e.cli.member", who, "--coordinator", coordinator, *words)
 
     def end(self) -> None:
         for process in self.started:
@@ -139,6 +139,20 @@ class Run:
         with urllib.request.urlopen(f"{self.counter.ready['http']}/release", timeout=LONGEST_COMMAND) as answer:
             assert answer.status == 200
 
+    def encode(self) -> None:
+        """Lets slow sessions be encoded."""
+        self.counter.popen.send_signal(signal.SIGUSR1)
+
+    def creating(self, *words: str) -> subprocess.Popen[str]:
+        """`gymckpt checkpoint create <words> --json` under way."""
+        line = command("--coordinator", self.coordinator.address, "checkpoint", "create", *words, "--json")
+        return subprocess.Popen(line, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def stage(self, checkpoint_id: str) -> str:
+        """Where a checkpoint is; nowhere before it was begun."""
+        shown = self("checkpoint", "show", checkpoint_id, "--json")
+        return str(shown.json["checkpoint"]["stage"]) if shown.code == 0 else ""
+
     def replace_counter(self) -> None:
         """kill -9 of the counter, then a new process of it."""
         self.counter.kill()
@@ -159,6 +173,12 @@ class Refused(Exception):
         super().__init__(f"{status} {reason}")
         self.status = status
         self.reason = reason
+
+
+def ended(popen: subprocess.Popen[str]) -> Ran:
+    """A command that was started, at its end."""
+    stdout, stderr = popen.communicate(timeout=LONGEST_COMMAND)
+    return Ran(popen.returncode, stdout, stderr)
 
 
 def until(satisfied: Callable[[], bool], what: str) -> None:
