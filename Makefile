@@ -32,7 +32,9 @@ DEMO := servers.demo
 DEMO_ARGS ?=
 # The recorded tasks of NeMo Gym where they are, else the built-in ones.
 WORKPLACE_DATA := $(or $(GYMCKPT_SHARED),../shared)/data/nemo_gym/workplace_assistant
-EVIDENCE_ARGS ?= $(if $(wildcard $(WORKPLACE_DATA)),--tasks $(WORKPLACE_DATA)/example.jsonl --tables $(WORKPLACE_DATA)/csv)
+TASK_ARGS := $(if $(wildcard $(WORKPLACE_DATA)),--tasks $(WORKPLACE_DATA)/example.jsonl --tables $(WORKPLACE_DATA)/csv)
+EVIDENCE_ARGS ?= $(TASK_ARGS)
+CHAOS_ARGS ?= $(TASK_ARGS)
 BENCH := tests.bench
 
 .PHONY: help
@@ -169,6 +171,10 @@ demo: $(VENV_STAMP) ## Run rollouts, kill every process, continue from the check
 .PHONY: evidence
 evidence: $(VENV_STAMP) ## The demo over 220 rollouts in four runs, beside the figures published for NeMo Gym's own checkpointing
 	@$(PY) -m servers.demo.evidence $(EVIDENCE_ARGS)
+
+.PHONY: chaos
+chaos: $(VENV_STAMP) ## Rollouts on a supervised fleet while its servers are killed at random
+	@$(PY) -m servers.chaos $(CHAOS_ARGS)
 
 .PHONY: bench
 bench: $(VENV_STAMP) ## Measure the store and the pause

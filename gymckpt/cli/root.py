@@ -16,6 +16,7 @@ from gymckpt.cli.retire import retire
 from gymckpt.cli.serve import serve
 from gymckpt.cli.session import COORDINATOR, Session, shared_options
 from gymckpt.cli.store import store
+from gymckpt.cli.supervise import supervise
 from gymckpt.errors import GymckptError, InvalidField
 from gymckpt.rpc.channel import check_address
 
@@ -27,7 +28,7 @@ def gymckpt() -> None:
     """Coordinated checkpoints of in-flight RL rollouts over several server processes."""
 
 
-for command in (serve, checkpoint, participants, explain, retire, store):
+for command in (serve, checkpoint, participants, explain, supervise, retire, store):
     gymckpt.add_command(command)
 
 

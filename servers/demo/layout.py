@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,43 +86,47 @@ class Layout:
         names = [name for lane in self.each_lane() for name in (lane.workplace, lane.agent, lane.environment)]
         return {name: MEMBERS[base_name(name)].replace(base_name(name), name) for name in (MODEL, COUNTER, *names)}
 
-    async def start(self, fleet: Fleet, ports: Mapping[str, int] | None = None) -> None:
-        """Starts callees before callers, on the given ports or on free ones. Raises ServerFailed."""
-        given = ports or {}
-
-        def program(name: str, *arguments: str) -> Program:
-            environment = {"GYMCKPT_COORDINATOR": fleet.address(COORDINATOR)} if self.store is not None else {}
-            options = ("--name", name, "--port", str(given.get(name, 0)), "--log", str(self.log))
-            return self._program(name, (*options, *arguments), environment)
-
-        if self.store is not None:
-            await fleet.start(self._coordinator(self.store, given.get(COORDINATOR, 0)))
-        tables = () if self.tables is None else ("--tables", str(self.tables))
+    def tiers(self) -> list[tuple[str, ...]]:
+        """Names of all servers: callees before callers, those of one tier at once."""
         lanes = self.each_lane()
+        first = () if self.store is None else ((COORDINATOR,),)
+        callees = (MODEL, COUNTER, *(lane.workplace for lane in lanes))
+        return [*first, callees, tuple(lane.agent for lane in lanes), tuple(lane.environment for lane in lanes)]
 
-        def reach(option: str, name: str) -> tuple[str, str]:
-            return option, f"{name}={fleet.address(name)}"
+    async def start(self, fleet: Fleet, ports: Mapping[str, int] | None = None) -> None:
+        """Starts all, on the given ports or on free ones. Raises ServerFailed."""
+        given = ports or {}
+        for tier in self.tiers():
+            await fleet.start(*(self.program(name, fleet.address, given.get(name, 0)) for name in tier))
 
-        await fleet.start(
-            program(MODEL, *self._policy()), program(COUNTER), *(program(lane.workplace, *tables) for lane in lanes)
-        )
-        resources = [reach("--resources", lane.workplace) for lane in lanes]
-        model = reach("--model", MODEL)
-        await fleet.start(*(program(lane.agent, *model, *tools) for lane, tools in zip(lanes, resources, strict=True)))
-        agents = [reach("--agent", lane.agent) for lane in lanes]
-        callers = zip(lanes, agents, resources, strict=True)
-        await fleet.start(*(program(lane.environment, *agent, *tools) for lane, agent, tools in callers))
+    def program(self, name: str, address: Callable[[str], str], port: int) -> Program:
+        """The server `name` on `port` (0: a free one); `address` tells where those are that it needs."""
+        base = base_name(name)
+        module, *first = self.instead.get(base, (MODULES[base],))
+        if base == COORDINATOR:
+            return Program(name, module, (*first, *self._coordinator(port)))
+        environment = {"GYMCKPT_COORDINATOR": address(COORDINATOR)} if self.store is not None else {}
+        options = ("--name", name, "--port", str(port), "--log", str(self.log))
+        return Program(name, module, (*first, *options, *self._needs(name, address)), environment)
 
-    def _program(self, name: str, arguments: tuple[str, ...], environment: Mapping[str, str]) -> Program:
-        module, *first = self.instead.get(base_name(name), (MODULES[base_name(name)],))
-        return Program(name, module, (*first, *arguments), environment)
+    def _needs(self, name: str, address: Callable[[str], str]) -> tuple[str, ...]:
+        base = base_name(name)
+        if base == MODEL:
+            return self._policy()
+        if base == WORKPLACE:
+            return () if self.tables is None else ("--tables", str(self.tables))
+        if base == COUNTER:
+            return ()
+        lane = next(lane for lane in self.each_lane() if name in (lane.agent, lane.environment))
+        tools = ("--resources", f"{lane.workplace}={address(lane.workplace)}")
+        callee = ("--model", MODEL) if base == AGENT else ("--agent", lane.agent)
+        return (callee[0], f"{callee[1]}={address(callee[1])}", *tools)
 
     def _policy(self) -> tuple[str, ...]:
         latency = "{:g}:{:g}".format(*self.latency)
         answers = ("--tasks", str(self.tasks), "--with-reads", "--latency", latency, "--seed", str(self.seed))
         return (*answers, "--ledger", str(self.ledger))
 
-    def _coordinator(self, store: Path, port: int) -> Program:
+    def _coordinator(self, port: int) -> tuple[str, ...]:
         expected = [argument for member in self.members.values() for argument in ("--expect", member)]
-        arguments = ("--json", "serve", "--store", str(store), "--listen", f"127.0.0.1:{port}", *expected)
-        return self._program(COORDINATOR, arguments, {})
+        return ("--json", "serve", "--store", str(self.store), "--listen", f"127.0.0.1:{port}", *expected)

@@ -28,7 +28,9 @@ class Players:
 
     def start(self, rollout: Rollout, attempt: int = 0, *, continues: bool = False) -> None:
         """Begins an attempt, from its restored state when it `continues`."""
-        self._playing.add(asyncio.create_task(self._play(rollout, attempt, continues), name=rollout.rollout_id))
+        self._playing.add(
+            asyncio.create_task(self.play(rollout, attempt, continues=continues), name=rollout.rollout_id)
+        )
 
     @property
     def playing(self) -> int:
@@ -50,7 +52,8 @@ class Players:
         await asyncio.gather(*self._playing, return_exceptions=True)
         self._playing.clear()
 
-    async def _play(self, rollout: Rollout, attempt: int, continues: bool) -> None:
+    async def play(self, rollout: Rollout, attempt: int = 0, *, continues: bool = False) -> None:
+        """Plays an attempt to its end."""
         key = rollout.rollout_id
         url = self._urls[rollout.number % len(self._urls)]
         try:

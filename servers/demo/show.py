@@ -39,6 +39,8 @@ def show_table(title: str, rows: Sequence[Row], last: str = "") -> None:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, dict) and "p50" not in value:
+        return ", ".join(f"{name} {count}" for name, count in value.items())
     if isinstance(value, dict):
         return f"p50 {value['p50']:.0f}, max {value['max']:.0f} (n={value['n']})"
     return f"{value:.3f}" if isinstance(value, float) else str(value)

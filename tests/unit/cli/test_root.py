@@ -40,6 +40,7 @@ def test_these_are_the_commands() -> None:
         "gymckpt retire",
         "gymckpt serve",
         "gymckpt store verify",
+        "gymckpt supervise",
     ]
 
 
