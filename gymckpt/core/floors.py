@@ -48,8 +48,8 @@ class Floors:
     def check_start(self, episode: Episode) -> None:
         """Raises StaleAttempt for a refused attempt, and for the start of one that a restore gave out before this process was born."""
         self.check(episode)
-        born_below = self._born_below.get(episode.rollout_id, -1)
-        if episode.attempt <= born_below:
+        if self.born_after(episode):
+            born_below = self._born_below[episode.rollout_id]
             raise StaleAttempt(
                 f"attempt {episode.attempt} of {episode.rollout_id!r} cannot start here: this process was born after a restore gave out attempt {born_below}, "
                 "whose state it does not hold; restore the rollout again",
@@ -59,6 +59,10 @@ class Floors:
                     "born_below": str(born_below),
                 },
             )
+
+    def born_after(self, episode: Episode) -> bool:
+        """Whether a restore gave this attempt out, with state, before this process was born."""
+        return episode.attempt <= self._born_below.get(episode.rollout_id, -1)
 
     def forget(self, rollout_ids: Iterable[str]) -> None:
         """Drops both floors of rollouts of which nothing can run any more."""

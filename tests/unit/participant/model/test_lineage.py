@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gymckpt.core.manifest import EpisodeRecord
+from gymckpt.core.ids import Episode
+from gymckpt.core.manifest import EpisodeRecord, Floor
 from gymckpt.errors import InvalidPhase, StaleAttempt, UnloadableState
 from gymckpt.participant.ledger import SqliteLedger
 from gymckpt.participant.model import ModelParticipant
@@ -119,6 +120,28 @@ async def test_calls_of_the_attempt_before_are_refused_after_a_restore(
     with pytest.raises(StaleAttempt):
         await Asked(successor, "r").result()
     assert lineage(successor) == [("0.0", None, "r")]
+
+
+async def test_a_process_born_after_a_restore_holds_the_calls_of_what_it_does_not_know(
+    model: ModelParticipant, fleet: Fleet, rounds: Rounds
+) -> None:
+    """X27, X38: its agent lives on; a refusal would end the rollout that the next restore brings back."""
+    await ask(model, "r")
+    checkpoint = await rounds.checkpoint(model)
+    born_later = fleet.model()
+    born_later.floors.learn([Floor("r", refused=0, target=1)])
+    held = Asked(born_later, "r-a1")
+    await settled()
+    assert not held.task.done()
+    assert list(born_later.lost) == [Episode("r", 1)]
+    fence, _ = await rounds.prepare(born_later)
+    await rounds.resume(born_later, fence)
+    await rounds.retire(born_later, "r-a1")
+    with pytest.raises(StaleAttempt):
+        await held.result()
+    assert born_later.lost == {}
+    await rounds.restore(born_later, checkpoint.digest, ("r", 2))
+    assert await ask(born_later, "r-a2")
 
 
 async def test_a_call_waits_while_its_rollout_is_pending(model: ModelParticipant, fleet: Fleet, rounds: Rounds) -> None:
