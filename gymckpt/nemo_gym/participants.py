@@ -28,8 +28,8 @@ class GymResources(ResourcesParticipant):
 
     - a session whose state the server itself dropped has ended, and calls of ended sessions get the server's own answer;
     - a client that has seen more of its session than was restored is held, and its episode named as lost: going on would be silently wrong;
-    - a seed of a rollout that has a session here already takes its place: whoever began that one is dead, or never heard the answer. No agent of NeMo Gym seeds
-      one server twice. Calls of a session that was replaced or retired are held, because nothing that they were told could be kept from the model.
+    - the seed of a later attempt takes the place of the rollout's earlier sessions: whoever began those is dead. Calls of a session that was replaced or retired
+      are held, because nothing that they were told could be kept from the model.
     """
 
     def __init__(self, name: str, adapter: Adapter[Any, Any]) -> None:
@@ -125,12 +125,13 @@ class GymResources(ResourcesParticipant):
         return revision
 
     def _replace_others(self, key: str) -> None:
-        """The session of this key is the rollout's only one from now on, but for those of a later attempt or of a restore under way."""
+        """Sessions of earlier attempts of the rollout end here, but for those of a restore under way. One of the same attempt may be another run's that numbers
+        its tasks alike: both go on, because each is known by its cookie."""
         begun = self.sessions.get(key)
         if begun is None:
             return
         for older in self.sessions.of_rollout(begun.episode.rollout_id):
-            if older is begun or older.pending or older.episode.attempt > begun.episode.attempt:
+            if older is begun or older.pending or older.episode.attempt >= begun.episode.attempt:
                 continue
             log.warning("session %r of %s at %s is replaced by %r", older.key, older.episode, self.id, key)
             self.free(older)
