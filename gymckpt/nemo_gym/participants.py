@@ -28,8 +28,8 @@ class GymResources(ResourcesParticipant):
 
     - a session whose state the server itself dropped has ended, and calls of ended sessions get the server's own answer;
     - a client that has seen more of its session than was restored is held, and its episode named as lost: going on would be silently wrong;
-    - the seed of a later attempt takes the place of the rollout's earlier sessions: whoever began those is dead. Calls of a session that was replaced or retired
-      are held, because nothing that they were told could be kept from the model.
+    - the seed of a later attempt takes the place of the rollout's earlier sessions: whoever began those is dead. Calls of a session that was replaced or
+      retired are held, because nothing that they were told could be kept from the model.
     """
 
     def __init__(self, name: str, adapter: Adapter[Any, Any]) -> None:
