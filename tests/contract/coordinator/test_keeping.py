@@ -13,9 +13,38 @@ from gymckpt.core.manifest import StoredSession
 from gymckpt.core.transitions import Install, Upload
 from gymckpt.errors import CheckpointNotFound, Conflict, StaleEpoch
 from gymckpt.rpc import codec
+from gymckpt.store import MemoryStore, NameEntry
 from tests.contract.coordinator.fleet import Fleet, Following
 
 R1 = Episode("r1")
+
+
+class SlowPins(MemoryStore):
+    """Carries out what concerns pins only when it is let; `asked` says that something does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked, self.going_on = asyncio.Event(), asyncio.Event()
+        self.going_on.set()
+        self.writes_only = False
+
+    def hold(self, *, writes_only: bool = False) -> None:
+        self.asked, self.going_on, self.writes_only = asyncio.Event(), asyncio.Event(), writes_only
+
+    async def list_names(self, prefix: str, *, after: str = "", limit: int = 0) -> list[NameEntry]:
+        found = await super().list_names(prefix, after=after, limit=limit)
+        if not self.writes_only:
+            await self._wait(prefix)
+        return found
+
+    async def create_name(self, name: str, value: bytes, *, epoch: int = 0) -> tuple[bool, bytes]:
+        await self._wait(name)
+        return await super().create_name(name, value, epoch=epoch)
+
+    async def _wait(self, name: str) -> None:
+        if name.startswith("pins/"):
+            self.asked.set()
+            await self.going_on.wait()
 
 
 async def hosting(fleet: Fleet) -> Fleet:
@@ -83,6 +112,46 @@ async def test_a_pinned_checkpoint_is_kept_and_its_holders_are_named(fleet: Flee
         await fleet.client.pin_checkpoint("c1", holder, release=True)
     await fleet.client.delete_checkpoint("c1")
     assert await listed(fleet) == []
+
+
+@pytest.fixture
+async def slow(bare: Fleet) -> tuple[Fleet, SlowPins]:
+    """A fleet with a published c1."""
+    bare.store = store = SlowPins()
+    for kind in Kind:
+        await bare.add(kind)
+    await bare.coordinate()
+    await bare.register()
+    await bare.checkpoint("c1")
+    return bare, store
+
+
+async def test_a_pin_that_comes_while_its_checkpoint_is_being_deleted_is_refused(slow: tuple[Fleet, SlowPins]) -> None:
+    """X40: the delete, which has read the pins already, does not see it."""
+    fleet, store = slow
+    store.hold()
+    deleting = asyncio.create_task(fleet.client.delete_checkpoint("c1"))
+    await store.asked.wait()
+    with pytest.raises(CheckpointNotFound, match="deleted"):
+        await fleet.client.pin_checkpoint("c1", "me")
+    store.going_on.set()
+    await deleting
+    assert await fleet.names("pins") == []
+
+
+async def test_a_pin_that_was_begun_before_its_checkpoint_was_deleted_is_taken_back(
+    slow: tuple[Fleet, SlowPins],
+) -> None:
+    """X40."""
+    fleet, store = slow
+    store.hold(writes_only=True)
+    pinning = asyncio.create_task(fleet.client.pin_checkpoint("c1", "me"))
+    await store.asked.wait()
+    await fleet.client.delete_checkpoint("c1")
+    store.going_on.set()
+    with pytest.raises(CheckpointNotFound, match="deleted"):
+        await pinning
+    assert await fleet.names("pins") == []
 
 
 async def test_what_is_being_restored_is_kept_until_the_restore_has_ended(fleet: Fleet) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cli.processes import LONGEST_COMMAND, Processes, Ran, Run, ended, until
+from tests.e2e.cli.processes import LONGEST_COMMAND, REPOSITORY, Processes, Ran, Run, ended, until
 
 SOON = 8.0  # seconds; less than any grace, lease or time-out that a process might wait for instead, and enough on a busy machine
 
@@ -205,8 +206,15 @@ def _refuses(run: Run) -> bool:
     connection = http.client.HTTPConnection(run.counter.ready["http"].removeprefix("http://"), timeout=SOON)
     try:
         connection.connect()
-    except ConnectionRefusedError:
+    except ConnectionError:
         return True
     finally:
         connection.close()
     return False
+
+
+def test_a_process_that_cannot_end_by_itself_is_ended() -> None:
+    """L09: as serve is whose disk does not answer."""
+    code = "import threading; from gymckpt.cli.serve import _exit_after; _exit_after(0.1); threading.Event().wait()"
+    stuck = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, timeout=LONGEST_COMMAND, check=False)
+    assert stuck.returncode == 3
