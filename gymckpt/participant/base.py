@@ -84,6 +84,7 @@ class Participant(Hooks, OnLoop):
         self.lost: dict[Episode, str] = {}
         self.enabled = False  # checkpointing is on: calls are admitted, held and counted
         self.started = True  # the epoch and the floors are known
+        self.leaving = False  # the process is about to end
         self.checkpointing = Checkpointing(self)
         self.restoring = self.make_restoring()
         self.retiring = Retiring(self)

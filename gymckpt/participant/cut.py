@@ -28,7 +28,7 @@ from gymckpt.core.transitions import (
     Upload,
     Uploaded,
 )
-from gymckpt.errors import CheckpointAborted, CutVoid, InvalidPhase, RestartInScope
+from gymckpt.errors import CheckpointAborted, CutVoid, InvalidPhase, ParticipantLost, RestartInScope
 from gymckpt.participant.upload import store_cut
 
 if TYPE_CHECKING:
@@ -142,6 +142,11 @@ class Checkpointing:
         if cut.upload is None or (cut.upload.done() and (cut.upload.cancelled() or cut.upload.exception() is not None)):
             cut.upload = p.spawn(store_cut(p, cut), f"upload of {cut.checkpoint_id}")
         await asyncio.wait({cut.upload})
+        if cut.upload.cancelled() and p.leaving:
+            raise ParticipantLost(
+                f"{p.id} stops, and its export of {cut.checkpoint_id!r} was not stored in time; start it again, then take a new checkpoint",
+                details={"participant": str(p.id), "boot_id": p.boot_id},
+            )
         if cut.upload.cancelled():
             raise CheckpointAborted(f"the export of {cut.checkpoint_id!r} at {p.id} was dropped while it was uploaded")
         uploaded = cut.upload.result()

@@ -52,7 +52,7 @@ async def serve(
     listen = listen or os.environ.get("GYMCKPT_LISTEN", "127.0.0.1:0")
     advertise = advertise or os.environ.get("GYMCKPT_ADVERTISE", "")
     _check_reachable(listen, advertise)
-    p.gate, p.started, p.enabled = Gate(), False, True
+    p.gate, p.started, p.enabled, p.leaving = Gate(), False, True, False
     server = await start_server([ParticipantServicer(p)], listen)
     await server.set_serving(ParticipantServicer.service_name, False)
     p.address, p.relayed = advertise or server.address, bool(advertise)
@@ -67,6 +67,7 @@ async def serve(
     try:
         yield
     finally:
+        p.leaving = True
         await _hand_over(p, grace)
         await _stop(p, client, server, tasks)
 

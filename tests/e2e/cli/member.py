@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
 import uvicorn
 from fastapi import FastAPI, HTTPException
+from starlette.types import Lifespan
 
 from gymckpt.participant import (
     AdmissionMiddleware,
@@ -57,9 +59,9 @@ class SlowState(MappingState[int]):
         return super().encode(frozen)
 
 
-def counter_app(counters: dict[str, int], log: Path | None) -> FastAPI:
+def counter_app(counters: dict[str, int], log: Path | None, lifespan: Lifespan[FastAPI]) -> FastAPI:
     """Tools over `counters`, which is keyed by session. A call of /hold runs until /release is called. Each /add writes its session into a line of `log`."""
-    app = FastAPI()
+    app = FastAPI(lifespan=lifespan)
     released = asyncio.Event()
 
     @app.post("/seed_session")
@@ -106,29 +108,28 @@ async def run_counter(given: argparse.Namespace) -> None:
     state = SlowState(counters)
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, state.encoding.set)
     participant = ResourcesParticipant("counter", state=state)
-    app = AdmissionMiddleware(counter_app(counters, given.log), participant)
     listening = socket.create_server(("127.0.0.1", given.port))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    http = f"http://127.0.0.1:{listening.getsockname()[1]}"
 
-    async def until_stopped() -> None:
-        await server.serve(sockets=[listening])
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with taking_part(participant, given, http):
+            yield
 
-    await _take_part(participant, given, f"http://127.0.0.1:{listening.getsockname()[1]}", until_stopped)
+    app = AdmissionMiddleware(counter_app(counters, given.log, lifespan), participant)
+    await uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)).serve([listening])
 
 
 async def run_model(given: argparse.Namespace) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-
-    async def until_stopped() -> None:
+    async with taking_part(TinyModel("policy", state=None, capture=Capture.STATELESS), given, ""):
         await stopped.wait()
 
-    await _take_part(TinyModel("policy", state=None, capture=Capture.STATELESS), given, "", until_stopped)
 
-
-async def _take_part(
-    participant: Participant, given: argparse.Namespace, http: str, until_stopped: Callable[[], Awaitable[None]]
-) -> None:
+@contextlib.asynccontextmanager
+async def taking_part(participant: Participant, given: argparse.Namespace, http: str) -> AsyncIterator[None]:
+    """Serves the participant; prints the line once its gate is open."""
     async with participant.serving(coordinator=given.coordinator, grace=given.grace):
         await participant.open_gate()
         ready = {
@@ -139,7 +140,7 @@ async def _take_part(
             "pid": os.getpid(),
         }
         print(json.dumps(ready), flush=True)
-        await until_stopped()
+        yield
 
 
 def main() -> None:

@@ -178,6 +178,9 @@ def test_a_participant_hands_its_cut_over_before_it_ends(uploading: tuple[Run, s
     run, creating = uploading
     run.counter.popen.send_signal(signal.SIGTERM)
     until(lambda: _refuses(run), "a data plane that is closed")
+    for _ in range(2):  # each takes longer than a process that waits for nothing
+        answers = {member["participant"]: member["error"] for member in run("explain", "--json").json["members"]}
+        assert answers["resources/counter"] == ""
     run.encode()
     published = ended(creating)
     assert (published.code, published.json["checkpoint"]["stage"]) == (0, "PUBLISHED")
