@@ -716,7 +716,8 @@ class Upload(_message.Message):
     """Encodes what changed, stores what the store lacks, and answers when all is durable. Repeated, it answers about the same export.
 
     Errors: FAILED_PRECONDITION/INVALID_PHASE no export of this round is held; UNAVAILABLE/STORE_UNAVAILABLE and RESOURCE_EXHAUSTED/STORE_FULL (the export is kept;
-    retry); ABORTED/CUT_VOID the base no longer holds what was to be reused.
+    retry); ABORTED/CUT_VOID the base no longer holds what was to be reused; ABORTED/CHECKPOINT_ABORTED the export was dropped meanwhile; UNAVAILABLE/PARTICIPANT_LOST
+    the process stops and could not store it in time.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
