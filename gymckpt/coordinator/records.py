@@ -23,6 +23,7 @@ from gymckpt.rpc import codec
 from gymckpt.store.interface import ArtifactStore
 
 RESTORE = "restore-"
+RETIRE = "retire-"
 
 
 @dataclass(slots=True)
@@ -70,10 +71,10 @@ class Records:
         for round_id, value in await self._below("decisions"):
             self.decisions[round_id] = codec.decode_decision(value)
         for page, value in await self._below("floors"):
-            self.attempts.learn_floors(codec.decode_floors(value))
             operation = page.partition("/")[0]
-            if operation.startswith("retire-") and operation[7:].isdigit():
-                self.sequence = max(self.sequence, int(operation[7:]))
+            self.attempts.learn_floors(codec.decode_floors(value), retired=_is_retire(operation))
+            if _is_retire(operation):
+                self.sequence = max(self.sequence, int(operation.removeprefix(RETIRE)))
         for name, _ in await self._below("pins"):
             checkpoint_id, _, holder = name.partition("/")
             if holder.startswith(RESTORE):
@@ -149,7 +150,7 @@ class Records:
 
     async def raise_floors(self, operation: str, floors: Sequence[Floor], *, first_page: int = 0) -> None:
         """Writes which attempts are refused, for every process born later."""
-        self.attempts.learn_floors(floors)
+        self.attempts.learn_floors(floors, retired=_is_retire(operation))
         for page, entries in enumerate(floor_pages(floors), first_page):
             await self._put(f"floors/{operation}/{page:08d}", codec.encode_floors(entries))
 
@@ -212,3 +213,8 @@ class Records:
     async def _below(self, prefix: str) -> list[tuple[str, bytes]]:
         entries = await self.store.list_names(prefix)
         return [(entry.name.removeprefix(f"{prefix}/"), entry.value) for entry in entries]
+
+
+def _is_retire(operation: str) -> bool:
+    """Whether floors of this operation are those of a retire; otherwise a restore has raised them."""
+    return operation.startswith(RETIRE) and operation.removeprefix(RETIRE).isdigit()

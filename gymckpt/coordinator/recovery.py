@@ -25,7 +25,8 @@ async def explain_recovery(context: Context) -> Recovery:
     except CheckpointNotFound:
         checkpoint_id = ""
     held = await _held(records, checkpoint_id) if checkpoint_id else {}
-    return await asyncio.to_thread(explain, checkpoint_id, held, present, dict(records.attempts.refused))
+    refused, over = dict(records.attempts.refused), _over(records, checkpoint_id)
+    return await asyncio.to_thread(explain, checkpoint_id, held, present, refused, over)
 
 
 async def _present(context: Context, member: Member) -> Present:
@@ -61,3 +62,14 @@ def _restores_of(
         if intent.checkpoint_id == checkpoint_id and decision is not None and decision.published:
             found.append((intent.epoch, intent.sequence, intent.members, outcome(intent, decision)))
     return [(members, targets) for _, _, members, targets in sorted(found, key=lambda each: each[:2])]
+
+
+def _over(records: Records, checkpoint_id: str) -> dict[str, int]:
+    """Highest attempt of each rollout that nobody should restore from this checkpoint: it was retired, is being restored, or was restored from another one."""
+    over = dict(records.attempts.retired)
+    for round_id, intent in records.restores.items():
+        if intent.checkpoint_id != checkpoint_id or round_id in records.unfinished:
+            for target in intent.targets:
+                rollout_id = target.source.rollout_id
+                over[rollout_id] = max(target.attempt - 1, over.get(rollout_id, -1))
+    return over

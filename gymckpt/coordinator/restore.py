@@ -313,6 +313,7 @@ def restore_aborted(round_id: str, intent: RestoreIntent, why: str) -> RestoreAb
     targets = sorted({target.target for target in intent.targets})
     shown = ", ".join(str(target) for target in targets[:5])
     return RestoreAborted(
-        f"{round_id} was aborted: {why}; {len(targets)} attempts are retired everywhere, e.g. {shown}; start those rollouts from input as the next attempt",
+        f"{round_id} was aborted: {why}; {len(targets)} attempts are retired everywhere, e.g. {shown}; "
+        "restore again under a new id, or start those rollouts from input as the next attempt",
         details={"restore": round_id, "retired": ",".join(str(target) for target in targets)},
     )

@@ -87,21 +87,23 @@ def latest(intents: Mapping[str, Intent], decisions: Mapping[str, Decision], del
 class Attempts:
     """Highest attempt of each rollout that was ever given by a restore or refused by a retire: none is given twice.
 
-    `refused` is the highest that is refused.
+    `refused` is the highest that is refused, `retired` the highest that was refused because somebody asked to retire it.
     """
 
     def __init__(self) -> None:
         self._highest: dict[str, int] = {}
         self.refused: dict[str, int] = {}
+        self.retired: dict[str, int] = {}
 
     def learn_targets(self, targets: Iterable[RestoreTarget]) -> None:
         for target in targets:
             self._raise(target.source.rollout_id, target.attempt)
 
-    def learn_floors(self, floors: Iterable[Floor]) -> None:
+    def learn_floors(self, floors: Iterable[Floor], *, retired: bool) -> None:
         for floor in floors:
             self._raise(floor.rollout_id, max(floor.refused, floor.target))
-            self.refused[floor.rollout_id] = max(floor.refused, self.refused.get(floor.rollout_id, -1))
+            for highest in (self.refused, self.retired) if retired else (self.refused,):
+                highest[floor.rollout_id] = max(floor.refused, highest.get(floor.rollout_id, -1))
 
     def after(self, episode: Episode) -> int:
         """The attempt that may follow `episode`. Raises InvalidField when the rollout has used all of them."""

@@ -1,4 +1,4 @@
-"""What a crash would cost, and what the death of some processes has cost already."""
+"""What a crash would cost, and what the death of some processes, or a restore that failed, has cost already."""
 
 from __future__ import annotations
 
@@ -89,14 +89,25 @@ def holdings(
 
 
 def explain(
-    checkpoint_id: str, held: Mapping[Episode, Holding], members: Sequence[Present], refused: Mapping[str, int]
+    checkpoint_id: str,
+    held: Mapping[Episode, Holding],
+    members: Sequence[Present],
+    refused: Mapping[str, int],
+    over: Mapping[str, int],
 ) -> Recovery:
-    """`held` is what the latest checkpoint holds; `refused` is the highest attempt of each rollout that was refused for good."""
-    living = {source: holding for source, holding in held.items() if not _is_refused(holding.episode, refused)}
-    troubles = _lost_state(living, members)
-    covered = {holding.episode for holding in living.values()}
+    """`held` is what the latest checkpoint holds.
+
+    `refused` is the highest attempt of each rollout that is refused, `over` the highest that is so for good: it was retired, or another restore continues it.
+    What is refused and not over was stopped by a restore that came to nothing.
+    """
+    newest = _live(members)
+    living = {source: holding for source, holding in held.items() if not _reaches(over, holding.episode)}
+    stopped = {source: holding for source, holding in living.items() if _reaches(refused, holding.episode)}
+    running = {source: holding for source, holding in living.items() if source not in stopped}
+    troubles = _stopped(stopped, newest, refused) + _lost_state(running, members)
+    covered = {holding.episode for holding in running.values()}
     named = {trouble.episode for trouble in troubles}
-    rollouts = _live(members) | {episode.rollout_id: episode for episode in named}
+    rollouts = newest | {episode.rollout_id: episode for episode in named}
     recoverable = len(named)
     for episode in rollouts.values():
         trouble = None if episode in named else _unrecoverable(checkpoint_id, episode, covered, members)
@@ -107,6 +118,19 @@ def explain(
     silent = sorted({member.info.id for member in members if member.episodes is None})
     ordered = tuple(sorted(troubles, key=lambda trouble: trouble.episode))
     return Recovery(checkpoint_id, len(rollouts), recoverable, ordered, tuple(silent))
+
+
+def _stopped(
+    stopped: Mapping[Episode, Holding], newest: Mapping[str, Episode], refused: Mapping[str, int]
+) -> list[Trouble]:
+    """Named as the attempt that the restore gave out in vain; not those that have started over since."""
+    found = []
+    for source in stopped:
+        given = Episode(source.rollout_id, refused[source.rollout_id])
+        if source.rollout_id not in newest or newest[source.rollout_id].attempt <= given.attempt:
+            why = f"a restore that failed has stopped it; restore {source} from the checkpoint"
+            found.append(Trouble(given, None, why, source))
+    return found
 
 
 def _lost_state(living: Mapping[Episode, Holding], members: Sequence[Present]) -> list[Trouble]:
@@ -166,5 +190,5 @@ def _unrecoverable(
     return Trouble(episode, None, f"checkpoint {checkpoint_id!r} does not hold it; the next one will")
 
 
-def _is_refused(episode: Episode, refused: Mapping[str, int]) -> bool:
-    return episode.attempt <= refused.get(episode.rollout_id, -1)
+def _reaches(highest: Mapping[str, int], episode: Episode) -> bool:
+    return episode.attempt <= highest.get(episode.rollout_id, -1)

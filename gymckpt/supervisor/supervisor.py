@@ -17,12 +17,13 @@ from gymckpt.coordinator import (
     CheckpointArguments,
     CoordinatorClient,
     Membership,
+    OnUnloadable,
     RestoreArguments,
     RestoreProgress,
     ResumePolicy,
 )
 from gymckpt.core.ids import Episode, ParticipantId
-from gymckpt.errors import Conflict, GymckptError, MemberMissing
+from gymckpt.errors import BlobNotFound, Conflict, DamagedBlob, GymckptError, MemberMissing
 from gymckpt.supervisor.config import Config, Program
 from gymckpt.supervisor.keeper import Keeper
 
@@ -156,9 +157,23 @@ class Supervisor:
         episodes = tuple(trouble.restore for trouble in recovery.troubles if trouble.restore is not None)
         if not episodes:
             return
-        arguments = RestoreArguments(_fresh_id("supervisor"), recovery.checkpoint_id, episodes)
-        progress = [progress async for progress in client.restore_checkpoint(arguments)]
-        self._tell(Event("restored", restore=progress[-1], restore_id=arguments.restore_id))
+        arguments = RestoreArguments(
+            _fresh_id("supervisor"), recovery.checkpoint_id, episodes, on_unloadable=OnUnloadable.RESTART
+        )
+        try:
+            progress = [progress async for progress in client.restore_checkpoint(arguments)]
+        except (BlobNotFound, DamagedBlob) as error:
+            self._trouble("restoring", error)
+            await self._start_over(client, episodes)
+        else:
+            self._tell(Event("restored", restore=progress[-1], restore_id=arguments.restore_id))
+
+    async def _start_over(self, client: CoordinatorClient, unreadable: tuple[Episode, ...]) -> None:
+        """No restore of what the store has lost will ever succeed: its rollouts go on from their input, as the attempt after the one that was given in vain."""
+        troubles = (await client.explain_recovery()).troubles
+        given = tuple(trouble.episode for trouble in troubles if trouble.restore in unreadable)
+        await client.retire_episodes(given)
+        self._tell(Event("retired", episodes=given))
 
     async def _retire_lost(self, client: CoordinatorClient) -> None:
         """Calls for state that is gone and in no checkpoint are held for ever: their episodes are stopped, so that they can start over."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from gymckpt.coordinator import Recovery, RestoreArguments
@@ -9,8 +11,10 @@ from gymckpt.core.ids import Episode
 from gymckpt.core.kinds import Kind
 from gymckpt.core.manifest import StoredSession
 from gymckpt.core.report import LostEpisode, Report, Restart
+from gymckpt.core.transitions import Activate, Confirm
+from gymckpt.errors import RestoreAborted
 from gymckpt.rpc import codec
-from tests.contract.coordinator.fleet import Fleet
+from tests.contract.coordinator.fleet import Fleet, KillAt
 
 R1, R2, R3 = (Episode(f"r{number}") for number in range(1, 4))
 
@@ -67,6 +71,58 @@ async def test_what_a_dead_process_held_is_restored_twice_and_the_answer_names_i
         [end] = [progress async for progress in fleet.client.restore_checkpoint(arguments) if progress.outcome]
         assert {target.attempt for target in end.outcome} == {attempt}
         assert told(await fleet.client.explain_recovery()) == []
+
+
+@pytest.mark.parametrize("refusing", [Confirm, Activate])
+async def test_what_a_restore_that_failed_has_stopped_is_named_until_it_is_restored_or_retired(
+    fleet: Fleet, refusing: type
+) -> None:
+    """X14, X28: before its decision or after it, also by a successor; or what one server lost is lost to the second that dies meanwhile."""
+    await published(fleet, R1, R2)
+    for participant in fleet.all:
+        participant.sessions.clear()
+    fleet[Kind.AGENT].script[refusing] = RestoreAborted("is not held any more")
+    with pytest.raises(RestoreAborted, match="not held"):
+        await fleet.client.restore(RestoreArguments("fails", "c1", (R1, R2)))
+    fleet[Kind.AGENT].script.clear()
+    first, second = Episode("r1", 1), Episode("r2", 1)
+    for _ in range(2):
+        assert told(await fleet.client.explain_recovery()) == [(first, "", R1), (second, "", R2)]
+        await fleet.server.stop()
+        await fleet.coordinate()
+        await fleet.register()
+    await fleet.client.retire_episodes([second])
+    assert told(await fleet.client.explain_recovery()) == [(first, "", R1)]
+    (target,) = await fleet.client.restore(RestoreArguments("again", "c1", (R1,)))
+    assert target.attempt == 2
+    assert told(await fleet.client.explain_recovery()) == []
+
+
+@pytest.mark.parametrize("point", ["restore.retired", "restore.activated"])
+async def test_what_is_just_being_restored_is_not_named(fleet: Fleet, point: str) -> None:
+    """X13: it is stopped on purpose, and nobody should restore it once more."""
+    await published(fleet, R1)
+    await fleet.server.stop()
+    faults = KillAt(point)
+    await fleet.coordinate(faults=faults)
+    await fleet.register()
+    for participant in fleet.all:
+        participant.sessions.clear()
+    restoring = asyncio.create_task(fleet.client.restore(RestoreArguments("one", "c1", (R1,))))
+    await faults.reached.wait()
+    assert told(await fleet.client.explain_recovery()) == []
+    restoring.cancel()
+
+
+async def test_what_was_restored_from_an_older_checkpoint_is_not_named_in_the_latest(fleet: Fleet) -> None:
+    """X29: whoever asked for the older one wants that one."""
+    await published(fleet, R1)
+    await fleet.checkpoint("c2")
+    for participant in fleet.all:
+        participant.sessions.clear()
+    await fleet.client.restore(RestoreArguments("older", "c1", (R1,)))
+    recovery = await fleet.client.explain_recovery()
+    assert (recovery.checkpoint_id, told(recovery)) == ("c2", [(Episode("r1", 1), "", None)])
 
 
 async def test_a_member_that_does_not_answer_is_named_and_delays_nobody_for_long(fleet: Fleet) -> None:

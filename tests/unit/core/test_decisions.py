@@ -270,9 +270,9 @@ def test_an_attempt_is_never_given_twice_whatever_gave_or_refused_it() -> None:
     assert attempts.after(R1) == 1
     attempts.learn_targets([RestoreTarget(R1, 1, Fate.RESTORED)])
     assert attempts.after(R1) == 2
-    attempts.learn_floors([Floor("r1", 6)])
+    attempts.learn_floors([Floor("r1", 6)], retired=True)
     assert attempts.after(R1) == 7
-    attempts.learn_floors([Floor("r1", -1, 8), Floor("r1", 2)])
+    attempts.learn_floors([Floor("r1", -1, 8), Floor("r1", 2)], retired=False)
     assert attempts.after(R1) == 9
     assert attempts.after(Episode("r1", 20)) == 21
     assert attempts.after(R2) == 1

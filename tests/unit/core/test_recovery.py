@@ -44,13 +44,13 @@ WHOLE = [present(E, ONE), present(A, ONE), present(R, ONE)]
 
 def test_a_rollout_that_the_checkpoint_holds_and_nobody_lost_is_recoverable() -> None:
     """Share of live rollouts recoverable."""
-    found = explain("c", held(E, A, R), WHOLE, {})
+    found = explain("c", held(E, A, R), WHOLE, {}, {})
     assert (found.rollouts, found.recoverable, told(found)) == (1, 1, [])
 
 
 @pytest.mark.parametrize(("checkpoint_id", "why"), [("", "create one"), ("c", "the next one will")])
 def test_a_rollout_that_began_after_it_is_not(checkpoint_id: str, why: str) -> None:
-    found = explain(checkpoint_id, {}, WHOLE, {})
+    found = explain(checkpoint_id, {}, WHOLE, {}, {})
     assert (found.rollouts, found.recoverable, told(found)) == (1, 0, [("r1", None, None)])
     assert why in found.troubles[0].why
 
@@ -59,46 +59,69 @@ def test_a_rollout_that_began_after_it_is_not(checkpoint_id: str, why: str) -> N
 def test_the_death_of_one_server_names_what_it_held(dead: ParticipantId) -> None:
     """One process dies, the others still list it."""
     members = [present(dead, boot=SECOND) if each.info.id == dead else each for each in [*WHOLE, present(M, ONE)]]
-    found = explain("c", held(E, A, R, M), members, {})
+    found = explain("c", held(E, A, R, M), members, {}, {})
     assert told(found) == [("r1", f"{dead}", "r1")]
     assert (found.rollouts, found.recoverable) == (1, 1)
 
 
 def test_a_server_that_is_dead_and_not_back_yet_has_lost_it_too() -> None:
     """The one that follows it need not be there to know."""
-    assert told(explain("c", held(E, A, R), WHOLE[:2], {})) == [("r1", "resources/x", "r1")]
+    assert told(explain("c", held(E, A, R), WHOLE[:2], {}, {})) == [("r1", "resources/x", "r1")]
 
 
 def test_a_server_whose_successor_lists_it_has_lost_nothing() -> None:
     """A model server reads its ledger again."""
     members = [*WHOLE, present(M, ONE, boot=SECOND)]
-    assert told(explain("c", held(E, A, R, M), members, {})) == []
+    assert told(explain("c", held(E, A, R, M), members, {}, {})) == []
 
 
 @pytest.mark.parametrize("participants", [(E, A, R), (A, R)])
 def test_what_ended_since_is_not_restored(participants: tuple[ParticipantId, ...]) -> None:
     """Its caller lives and has no more of it; the resources server died after that."""
     members = [present(each) for each in participants[:-1]] + [present(R, boot=SECOND)]
-    found = explain("c", held(*participants), members, {})
+    found = explain("c", held(*participants), members, {}, {})
     assert (found.rollouts, told(found)) == (0, [])
 
 
 def test_what_may_have_ended_with_its_dead_caller_is_restored() -> None:
     """P08: nobody can say whether its result came through."""
     members = [present(E, boot=SECOND), present(A), present(R)]
-    assert told(explain("c", held(E, A, R), members, {})) == [("r1", "environment/x", "r1")]
+    assert told(explain("c", held(E, A, R), members, {}, {})) == [("r1", "environment/x", "r1")]
 
 
 def test_what_was_retired_is_not_restored() -> None:
     """A retired attempt is refused for good."""
     members = [present(E, boot=SECOND)]
-    assert told(explain("c", held(E, A, R), members, {"r1": 0})) == []
+    assert told(explain("c", held(E, A, R), members, {"r1": 0}, {"r1": 0})) == []
+
+
+@pytest.mark.parametrize("stopped_as", [ONE, Episode("r1", 1)])
+def test_what_a_restore_that_failed_has_stopped_is_named_as_the_attempt_that_it_gave_out(stopped_as: Episode) -> None:
+    """X14, X39: whether it was aborted or its activation failed, whoever died in it; the next restore brings it back."""
+    members = [present(E), present(A, boot=SECOND), present(R)]
+    found = explain("c", held(E, A, R, episode=stopped_as), members, {"r1": 1}, {})
+    assert told(found) == [("r1-a1", None, "r1")]
+    assert (found.rollouts, found.recoverable) == (1, 1)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_what_was_retired_or_continued_otherwise_after_a_restore_that_failed_is_not_named(over: int) -> None:
+    """X29: nobody goes on with it."""
+    assert told(explain("c", held(E, A, R), [present(E), present(A), present(R)], {"r1": 1}, {"r1": over})) == []
+
+
+def test_what_has_started_over_after_a_restore_that_failed_is_in_no_checkpoint_yet() -> None:
+    """X14: the attempt that runs is not in the checkpoint."""
+    later = Episode("r1", 2)
+    members = [present(E, later), present(A, later), present(R, later)]
+    found = explain("c", held(E, A, R), members, {"r1": 1}, {})
+    assert (told(found), found.recoverable) == ([("r1-a2", None, None)], 0)
 
 
 def test_a_silent_member_is_named_and_has_lost_nothing() -> None:
     """X24."""
     silent = Present(info(R), None, {}, {})
-    found = explain("c", held(E, A, R), [*WHOLE[:2], silent], {})
+    found = explain("c", held(E, A, R), [*WHOLE[:2], silent], {}, {})
     assert (told(found), found.silent) == ([], (R,))
 
 
@@ -107,14 +130,14 @@ def test_the_weakest_server_is_named() -> None:
     restart_only = replace(present(R, ONE), restarts={ONE: "cannot capture"})
     missing = replace(present(R), lost={TWO: "does not hold session 's'"})
     members = [present(E, ONE, TWO), restart_only, missing]
-    found = explain("c", held(E, R, episode=TWO, source=TWO), members, {})
+    found = explain("c", held(E, R, episode=TWO, source=TWO), members, {}, {})
     assert told(found) == [("r1", "resources/x", None), ("r2", "resources/x", None)]
     assert (found.rollouts, found.recoverable) == (2, 0)
 
 
 def test_only_the_newest_attempt_counts_and_what_models_remember_does_not() -> None:
     members = [present(E, ONE), present(A, Episode("r1", 1)), present(M, TWO)]
-    assert told(explain("", {}, members, {})) == [("r1-a1", None, None)]
+    assert told(explain("", {}, members, {}, {})) == [("r1-a1", None, None)]
 
 
 # Who holds what since the checkpoint.
@@ -146,11 +169,11 @@ def test_servers_without_state_lose_none_and_other_checkpoints_episodes_are_not_
 def test_what_lives_in_one_process_alone_is_not_recoverable_and_dies_with_it() -> None:
     """X13: it goes on through the death of others, and is named with the checkpoint's name once its own process is gone."""
     resident = Present(info(A, capture=Capture.RESIDENT), frozenset({ONE}), {}, {})
-    found = explain("c", held(A, R), [resident, present(R, ONE)], {})
+    found = explain("c", held(A, R), [resident, present(R, ONE)], {}, {})
     assert (found.rollouts, found.recoverable, told(found)) == (1, 0, [("r1", "agent/x", None)])
-    assert told(explain("c", held(A, R), [resident, present(R, boot=SECOND)], {})) == [("r1", "resources/x", "r1")]
+    assert told(explain("c", held(A, R), [resident, present(R, boot=SECOND)], {}, {})) == [("r1", "resources/x", "r1")]
     successor = Present(info(A, SECOND, Capture.RESIDENT), frozenset(), {}, {})
-    assert told(explain("c", held(A, R), [successor, present(R, ONE)], {})) == [("r1", "agent/x", "r1")]
+    assert told(explain("c", held(A, R), [successor, present(R, ONE)], {}, {})) == [("r1", "agent/x", "r1")]
 
 
 def test_no_restore_gives_to_another_process_what_a_resident_held() -> None:

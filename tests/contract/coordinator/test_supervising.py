@@ -1,0 +1,86 @@
+"""What a supervisor without servers of its own does about state that is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from gymckpt.coordinator import Fate
+from gymckpt.core.ids import Episode
+from gymckpt.core.kinds import Kind
+from gymckpt.core.transitions import Confirm, Install
+from gymckpt.errors import BlobNotFound, DamagedBlob, GymckptError, RestoreAborted
+from gymckpt.supervisor import Config, Event, Supervisor
+from tests.contract.coordinator.fleet import Fleet
+from tests.contract.coordinator.test_recovery import R1, R2, published
+
+
+@asynccontextmanager
+async def supervised(fleet: Fleet, unloadable: Episode | None = None) -> AsyncIterator[asyncio.Queue[Event]]:
+    """Events of a supervisor that finds the episodes of a checkpoint lost, as after a death."""
+    await published(fleet, R1, R2)
+    await fleet[Kind.RESOURCES].die()
+    fresh = await fleet.add(Kind.RESOURCES)
+    fresh.stored = {R1, R2}
+    if unloadable is not None:
+        fresh.unloadable[unloadable] = "schema fake/2"
+    await fleet.register()
+    events: asyncio.Queue[Event] = asyncio.Queue()
+    stop = asyncio.Event()
+    running = asyncio.create_task(Supervisor(Config(fleet.server.address, ()), events.put_nowait).run(stop))
+    try:
+        yield events
+    finally:
+        stop.set()
+        await running
+
+
+async def the(events: asyncio.Queue[Event], kind: str) -> Event:
+    """The next event of this kind."""
+    async with asyncio.timeout(20):
+        while (event := await events.get()).kind != kind:
+            assert event.kind == "trouble", event
+    return event
+
+
+async def test_a_restore_that_failed_is_tried_again_with_what_it_has_stopped(fleet: Fleet) -> None:
+    """X14: nothing that a checkpoint holds starts over because a second server died meanwhile."""
+    fleet[Kind.AGENT].script[Confirm] = RestoreAborted("is not held any more")
+    async with supervised(fleet) as events:
+        error = (await the(events, "trouble")).error
+        assert error is not None
+        assert error.reason == "RESTORE_ABORTED"
+        fleet[Kind.AGENT].script.clear()
+        progress = (await the(events, "restored")).restore
+        assert progress is not None
+        assert [(target.source, target.fate) for target in progress.outcome] == [
+            (R1, Fate.RESTORED),
+            (R2, Fate.RESTORED),
+        ]
+        assert all(target.attempt >= 2 for target in progress.outcome)
+        await the(events, "whole")
+
+
+@pytest.mark.parametrize("failure", [DamagedBlob("blob 00 is damaged"), BlobNotFound("blob 00 is not there")])
+async def test_what_the_store_has_lost_starts_over(fleet: Fleet, failure: GymckptError) -> None:
+    """X13: it is named once, and not tried for ever; the attempt that was given out in vain is not given again."""
+    fleet[Kind.AGENT].script[Install] = failure
+    async with supervised(fleet) as events:
+        retired = await the(events, "retired")
+        assert retired.episodes == (Episode("r1", 1), Episode("r2", 1))
+        await the(events, "whole")
+
+
+async def test_what_a_server_cannot_load_starts_over_and_the_rest_is_restored(fleet: Fleet) -> None:
+    """X13: nobody is there to be asked."""
+    async with supervised(fleet, unloadable=R2) as events:
+        progress = (await the(events, "restored")).restore
+        assert progress is not None
+        assert [(target.source, target.fate) for target in progress.outcome] == [
+            (R1, Fate.RESTORED),
+            (R2, Fate.RESTARTED),
+        ]
+        await the(events, "whole")
