@@ -15,6 +15,7 @@ from gymckpt.core.manifest import EpisodeRecord, Part, ParticipantManifest, Stor
 from gymckpt.core.report import LostEpisode
 from gymckpt.core.transitions import Uploaded
 from gymckpt.errors import CutVoid, NotFound
+from gymckpt.participant.yielding import yielding
 from gymckpt.rpc.codec import (
     decode_checkpoint_manifest,
     decode_decision,
@@ -134,7 +135,8 @@ def _groups(sessions: Iterable[FrozenSession]) -> Iterator[list[FrozenSession]]:
 
 
 def _encode_group(group: list[FrozenSession], state: SessionState[object, object] | None) -> list[Encoded]:
-    return [_encode(frozen, state) for frozen in group]
+    with yielding():
+        return [_encode(frozen, state) for frozen in group]
 
 
 def _encode(frozen: FrozenSession, state: SessionState[object, object] | None) -> Encoded:

@@ -19,6 +19,7 @@ from gymckpt.core.ids import Fence
 from gymckpt.core.transitions import Decided, Prepare, Prepared, Request, Resume, Snapshot, Transition, Upload
 from gymckpt.participant import Call, Episode, MappingState, ResourcesParticipant
 from gymckpt.store import LocalStore, StoreClient, serve_store
+from tests.bench.live_calls import live_calls, p99
 
 MIB = 2**20
 OUT = Path("build/bench.json")
@@ -152,6 +153,16 @@ async def checkpoint(participant: ResourcesParticipant, sequence: int, base: str
     return paused, time.perf_counter() - began - paused
 
 
+async def uploads(directory: Path) -> list[Measured]:
+    """A live tool call while 1,000 sessions are encoded and uploaded, against the same call before."""
+    took = await live_calls(directory)
+    idle, uploading = p99(took["idle"]), p99(took["uploading"])
+    return [
+        Measured("tool call, p99, idle", idle * 1e3, "ms", 1.0, "itself"),
+        Measured("tool call, p99, 1,000 sessions uploading", uploading * 1e3, "ms", uploading / idle, "idle"),
+    ]
+
+
 async def apply(participant: ResourcesParticipant, fence: Fence, transition: Transition) -> object:
     return (await participant.apply(Request(fence, 1, participant.boot_id, transition))).result
 
@@ -163,6 +174,8 @@ async def main() -> None:
         print("measuring admission and pauses ...", flush=True)
         measured += await admission()
         measured += await pauses(Path(directory))
+        print("measuring calls beside an upload ...", flush=True)
+        measured += await uploads(Path(directory) / "fleet")
     show(measured)
 
 

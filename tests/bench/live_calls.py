@@ -15,10 +15,10 @@ from servers.demo.fleet import Fleet, Program
 from servers.http.client import Outgoing, http_client
 
 SESSIONS = 1_000
-CALLERS = 4
+CALLERS = 2
 IDLE_SECONDS = 5.0
 WORKPLACE = "workplace_assistant"
-LIVE = {"query": "budget"}
+LIVE = {"email_id": "00000003", "field": "subject"}
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ async def _called(clients: Sequence[Client], on: Callable[[], bool]) -> list[flo
     async def caller(client: Client) -> None:
         while on():
             began = time.perf_counter()
-            await client.call("email_search_emails", LIVE)
+            await client.call("email_get_email_information_by_id", LIVE)
             took.append(time.perf_counter() - began)
 
     await asyncio.gather(*map(caller, clients))
