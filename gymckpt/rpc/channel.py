@@ -27,7 +27,7 @@ CHANNEL_OPTIONS = (
     *MESSAGE_OPTIONS,
     # A server that comes back is found soon, by each channel for itself.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.use_local_subchannel_pool", 1),
     # Services of one run speak to each other directly.
     ("grpc.enable_http_proxy", 0),

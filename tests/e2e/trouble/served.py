@@ -50,7 +50,7 @@ async def serve_role(given: argparse.Namespace) -> None:
 
 
 async def _served(given: argparse.Namespace, stack: AsyncExitStack, faults: Faults) -> RpcServer | CoordinatorServer:
-    settings = Settings(interval=0.5, patience=given.patience, retry_after=0.2, install_timeout=6.0, retire_timeout=1.0)
+    settings = Settings(interval=0.5, patience=given.patience, retry_after=0.2, install_timeout=4.0, retire_timeout=1.0)
     if given.role == "coordinator":
         return await _coordinator_only(given.store_at, given.listen, given.expect, settings, faults)
     local = await stack.enter_async_context(await LocalStore.open(given.store))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from typing import Any
 
 import pytest
 
-from gymckpt.coordinator import CheckpointArguments, RestoreArguments, ResumePolicy, Stage
+from gymckpt.coordinator import CheckpointArguments, OnNotReady, RestoreArguments, ResumePolicy, Stage
+from gymckpt.coordinator.faults import POINTS
 from gymckpt.core.kinds import GateState
 from gymckpt.errors import CheckpointAborted, RestoreAborted, TransportFailed
 from gymckpt.participant import Episode
 from servers.demo.fleet import ServerFailed
-from tests.e2e.fleets import COORDINATOR, ENVIRONMENT
-from tests.e2e.trouble.run import STEPS, Run, assert_rewarded
+from tests.e2e.fleets import AGENT, COORDINATOR, ENVIRONMENT
+from tests.e2e.trouble.run import COUNTER, STEPS, Run, assert_rewarded
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -125,6 +128,63 @@ async def test_a_successor_that_dies_while_it_takes_over_is_succeeded(run: Run, 
     await run.checkpoint(f"{name}-later")
 
 
+@pytest.mark.parametrize("point", ["checkpoint.held", "checkpoint.aborted"])
+async def test_a_checkpoint_that_waits_for_a_tool_is_aborted_by_the_successor(run: Run, point: str) -> None:
+    """X07, X25, C37: also when the first one had decided so and told nobody; the tool's answer arrives, once."""
+    name = f"at-{point}"
+    rollout = await run.playing(name)
+    run.watch.hold_at("checkpoint.preparing")
+    held = CheckpointArguments(name, prepare_timeout=1.0, on_not_ready=OnNotReady.HOLD)
+    waiting: asyncio.Task[Any] = asyncio.create_task(run.client.checkpoint(held))
+    await run.watch.reached()
+    os.kill(run.fleet.servers[COUNTER].pid, signal.SIGSTOP)
+    while not (await run.statuses(without=COUNTER))[AGENT].report.blockers:
+        assert not rollout.done()
+        await asyncio.sleep(0.02)
+    run.watch.kill_at(point)
+    (told,) = await asyncio.gather(waiting, return_exceptions=True)
+    assert isinstance(told, TransportFailed) or told.stage is Stage.HELD
+    if point == "checkpoint.aborted":
+        with pytest.raises(TransportFailed):
+            await run.client.abort_checkpoint(name, "it takes too long")
+    await run.watch.reached()
+    await run.fleet.kill([COORDINATOR])
+    os.kill(run.fleet.servers[COUNTER].pid, signal.SIGCONT)
+    await run.coordinate()
+    await run.assert_accepting()
+    decision = await run.decision(name)
+    assert decision is not None
+    assert not decision.published
+    await assert_rewarded(rollout)
+    assert run.increments(name) == STEPS
+    await run.complete()
+    await run.checkpoint(f"{name}-later")
+
+
+async def test_a_restore_that_was_given_up_stays_so(run: Run) -> None:
+    """X28, X39, X29: what it gave out is retired already, and is retired again before anyone is told."""
+    name = "at-restore.aborted"
+    await run.playing(name)
+    await run.checkpoint(name)
+    run.watch.hold_at("restore.installed")
+    restoring = run.restoring(name, name, name)
+    await run.watch.reached()
+    await run.fleet.kill([COUNTER])
+    run.watch.kill_at("restore.aborted")
+    await killed(run, restoring)
+    await run.coordinate()
+    await run.replace(COUNTER)
+    with pytest.raises(RestoreAborted):
+        await run.client.restore(RestoreArguments(name, name, (Episode(name),)))
+    refused = await run.play(name, 1, continues=True)
+    assert (refused.status_code, refused.headers["x-gymckpt-reason"]) == (409, "STALE_ATTEMPT")
+    (target,) = await run.client.restore(RestoreArguments(f"{name}-again", name, (Episode(name),)))
+    assert target.attempt == 2
+    await run.assert_goes_on(name, 2)
+    await run.assert_accepting()
+    await run.checkpoint(f"{name}-later")
+
+
 async def test_rollouts_go_on_when_the_gate_lease_ends_and_nobody_succeeds(run: Run) -> None:
     """C19, X07, X33: the gates open by themselves; what was frozen is dropped by whoever succeeds at last."""
     name = "at-nobody"
@@ -160,3 +220,12 @@ async def test_a_retirement_that_was_begun_holds_for_whoever_is_born_later_and_i
         await run.client.retire_episodes([Episode(name)])
     await run.checkpoint(f"{name}-later")
     assert Episode(name) not in (await run.client.get_checkpoint(f"{name}-later")).episodes
+
+
+async def test_every_named_point_was_died_at(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """X07: the tests above leave no point out."""
+    if not run.watch.killed:
+        pytest.skip("it counts the tests before it; run the whole module")
+    with capsys.disabled():
+        print(f"\ncrash points: killed at {len(run.watch.killed)} of {len(POINTS)}")
+    assert run.watch.killed == set(POINTS)

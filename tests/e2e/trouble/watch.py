@@ -21,6 +21,8 @@ class Watch:
         self._answer = b""
         self._reached = asyncio.Event()
         self._passing = asyncio.Event()
+        self.killed: set[str] = set()
+        """Points at which a coordinator was told to die."""
 
     def hold_at(self, point: str) -> None:
         """The next coordinator that comes to `point` waits there until `go_on`."""
@@ -55,6 +57,8 @@ class Watch:
             answer, passing = self._answer, self._passing
             self._reached.set()
             await passing.wait()
+            if answer == DIE:
+                self.killed.add(point)
         writer.write(answer)
         writer.close()
 
