@@ -63,6 +63,11 @@ class Played:
         wanted = self.lanes.calls(episode) + count
         await self._until(lambda: self.lanes.calls(episode) >= wanted, f"{count} more tool calls of {episode}")
 
+    async def hurt_have_ended(self) -> None:
+        """Returns when the results of the lane that is hurt are here."""
+        results = self._controller.ledger.results
+        await self._until(lambda: all(rollout.rollout_id in results for rollout in self.hurt), "their results")
+
     async def the_rest_goes_on(self) -> None:
         """Returns when the lane that is spared has made one more tool call."""
         before = self.lanes.calls_of(SPARED)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from gymckpt.cli.exits import Exit
 from gymckpt.coordinator import CheckpointArguments, Stage
 from gymckpt.errors import ParticipantLost
 from gymckpt.participant import Episode
@@ -121,6 +122,39 @@ async def test_the_coordinator_dies_with_a_server(lanes: Lanes) -> None:
         await rollouts.assert_ended(hurt=1)
 
 
+@pytest.mark.parametrize("point", ["restore.installed", "restore.decided"])
+async def test_the_coordinator_dies_with_a_server_while_another_is_restored(lanes: Lanes, point: str) -> None:
+    """X07, X14, X28, X39: its successor ends that restore, and names what was stopped by it."""
+    async with played(lanes, f"{COORDINATOR}-{point}") as rollouts:
+        await lanes.fleet.kill([HURT.workplace])
+        await lanes.replace([HURT.workplace])
+        lanes.watch.kill_at(point)
+        status, _ = await lanes.command("checkpoint", "restore", "--lost-state")
+        assert status == Exit.UNREACHABLE
+        servers = (COORDINATOR, HURT.agent)
+        await lanes.fleet.kill(servers)
+        await rollouts.the_rest_goes_on()
+        await lanes.replace(servers)
+        await brought_back(rollouts, attempt=2)
+        await rollouts.assert_ended(hurt=2)
+
+
+@pytest.mark.parametrize(("server", "told"), [(HURT.workplace, False), (HURT.environment, True)])
+async def test_what_has_ended_is_over_unless_only_the_dead_server_knew(lanes: Lanes, server: str, told: bool) -> None:
+    """P08, X13: its caller says that it ended; when that died with its result, maybe, it is brought back, and whoever has the result retires it."""
+    async with played(lanes, f"ended-{server}") as rollouts:
+        await rollouts.hurt_have_ended()
+        await lanes.fleet.kill([server])
+        await lanes.replace([server])
+        lost = rollouts.episodes() if told else set()
+        assert await rollouts.named() == lost
+        again = targets(await restored(lanes))
+        assert again == (rollouts.episodes(1) if told else set())
+        if again:
+            await lanes.coordinator.retire_episodes(again)
+        await rollouts.assert_ended(hurt=0)
+
+
 @pytest.mark.parametrize("then", [HURT.workplace, HURT.environment, MODEL])
 async def test_another_dies_right_after_the_restore(lanes: Lanes, then: str) -> None:
     """X14, X29: the same one or another, with no newer checkpoint between: the same state again, as an attempt that nobody had."""
@@ -177,10 +211,10 @@ async def test_a_second_server_dies_while_the_first_is_restored(lanes: Lanes, po
         lanes.watch.go_on()
         status, told = await restoring
         if live:
-            assert (status, targets(told)) == (0, rollouts.episodes(1))
+            assert (status, targets(told)) == (Exit.OK, rollouts.episodes(1))
             await rollouts.heard(told)
         else:
-            assert (status, told["error"]["reason"]) == (1, "RESTORE_ABORTED")
+            assert (status, told["error"]["reason"]) == (Exit.REFUSED, "RESTORE_ABORTED")
         await rollouts.the_rest_goes_on()
         await lanes.replace([server])
         await brought_back(rollouts, attempt=2)
