@@ -44,11 +44,16 @@ _CODES: tuple[tuple[type[GymckptError], Exit], ...] = (
     (GymckptError, Exit.REFUSED),
 )
 
+# Where README.md goes on.
+STUCK = "see 'Stuck closed' in gymckpt/cli/README.md"
+REFUSED = "see 'Restore refused' in gymckpt/cli/README.md"
+DAMAGED = "see 'Store damaged, full or unreachable' in gymckpt/cli/README.md"
+
 _NEXT: tuple[tuple[type[GymckptError], str], ...] = (
     (errors.InvalidField, "correct the option that the message names; `--help` tells its form"),
     (errors.StaleEpoch, "a newer coordinator took over: point --coordinator at it"),
     (errors.StaleCheckpoint, "take a new checkpoint under a new id"),
-    (errors.Conflict, "another round is under way: try again shortly, or look at `gymckpt checkpoint list`"),
+    (errors.Conflict, "let what is under way end, then try again"),
     (errors.ArgumentConflict, "use a new id, or repeat the first request exactly"),
     (
         errors.InvalidPhase,
@@ -56,20 +61,34 @@ _NEXT: tuple[tuple[type[GymckptError], str], ...] = (
     ),
     (
         errors.NotReady,
-        "see `gymckpt explain`, then try again under a new id, perhaps with a longer --prepare-timeout",
+        f"see `gymckpt explain`, then try again under a new id, perhaps with a longer --prepare-timeout; {STUCK}",
     ),
     (errors.RestartInScope, "leave those episodes out of --episodes"),
-    (errors.MemberMissing, "start what is missing; `gymckpt participants` shows who is here"),
-    (errors.UnloadableState, "restore with --on-unloadable restart, or start the server that wrote the state"),
+    (
+        errors.MemberMissing,
+        f"start what is missing; kill what lives and does not answer, and start it again; {STUCK}",
+    ),
+    (
+        errors.UnloadableState,
+        f"start the server that wrote the state, or restore with --on-unloadable restart; {REFUSED}",
+    ),
     (errors.RestoreAborted, "nothing of it can run; repeat under a new restore id, or start those rollouts from input"),
+    (
+        errors.CutVoid,
+        "every gate is open again: take a new checkpoint under a new id, with --full where its base cannot be read",
+    ),
     (errors.RoundFailed, "every gate is open again: take a new checkpoint under a new id"),
     (errors.CheckpointNotFound, "`gymckpt checkpoint list` shows what there is"),
-    (errors.StoreFull, "free space on the store's disk, then try again"),
+    (errors.StoreFull, f"make room on the store's disk, then try again; {DAMAGED}"),
     (errors.NotImplementedHere, "do not try again: this release does not have it"),
     (errors.StoreUnavailable, "see that `gymckpt serve` runs, and what it logged, then try again"),
     (errors.DeadlineExceeded, "nothing changed: try again"),
-    (errors.DamagedBlob, "run `gymckpt store verify` and restore another checkpoint"),
-    (errors.BlobNotFound, "run `gymckpt store verify` and restore another checkpoint"),
+    (errors.DamagedBlob, f"`gymckpt store verify` names the checkpoints that it hits; restore another one; {DAMAGED}"),
+    (errors.BlobNotFound, f"`gymckpt store verify` names the checkpoints that it hits; restore another one; {DAMAGED}"),
+    (
+        errors.MissingBlobs,
+        f"the servers have it still: `gymckpt checkpoint create --full` under a new id writes it again; {DAMAGED}",
+    ),
     (
         errors.TransportFailed,
         "see that `gymckpt serve` runs and that --coordinator (or GYMCKPT_COORDINATOR) names its address",
@@ -79,6 +98,12 @@ _NEXT: tuple[tuple[type[GymckptError], str], ...] = (
 STOPPING = "the attempts are refused already: the same command again waits for whoever has not stopped them"
 # Where a class has several causes, a key of the details tells them apart; this table is asked first.
 _NEXT_BY_DETAIL: tuple[tuple[type[GymckptError], str, str], ...] = (
+    (
+        errors.Conflict,
+        "holder",
+        f"let it end, then try again; a checkpoint that keeps gates closed is ended by `gymckpt checkpoint resume ID`; {STUCK}",
+    ),
+    (errors.DamagedBlob, "name", f"change nothing, and copy the store's directory first; {DAMAGED}"),
     (errors.Conflict, "holders", "let those who pin it release it, or wait for the restore to end"),
     (errors.Conflict, "stopping", "start `gymckpt serve` again on the same store, then repeat the command"),
     (errors.InvalidPhase, "published", "take another one with a longer --gate-lease, then stop the servers"),

@@ -73,6 +73,7 @@ def page_lines(pages: Sequence[CheckpointPage]) -> list[str]:
     first = pages[0]
     about = first.checkpoint
     lines = checkpoint_lines(about)
+    lines += _closed_gates(about)
     lines += [f"  label {key}={value}" for key, value in sorted(about.labels.items())]
     if about.base_checkpoint_id:
         lines.append(f"  base {about.base_checkpoint_id}")
@@ -112,6 +113,15 @@ def member_lines(answer: MemberReport) -> list[str]:
     lines += [f"  {b.type} {b.episode or '-'} {b.subject} for {b.age:.1f} s" for b in report.blockers]
     lines += [f"  restart {restart.episode}: {restart.why}" for restart in report.restarts]
     return lines
+
+
+def _closed_gates(checkpoint: Checkpoint) -> list[str]:
+    """What opens the gates that a checkpoint keeps closed."""
+    cut = checkpoint.stage in (Stage.UPLOADING, Stage.PUBLISHED) and _measured(checkpoint)
+    if checkpoint.stage is not Stage.HELD and not (cut and not checkpoint.pause_seconds):
+        return []
+    how = "resume" if cut else "abort"
+    return [f"  gates are closed: `gymckpt checkpoint {how} {checkpoint.checkpoint_id}` opens them"]
 
 
 def _measured(checkpoint: Checkpoint) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 from gymckpt.coordinator.records import Records
 from gymckpt.coordinator.values import Checkpoint, CheckpointPage
 from gymckpt.core.arguments import LATEST
 from gymckpt.core.manifest import CheckpointManifest, Decision, Intent
 from gymckpt.core.standing import Stage
-from gymckpt.errors import CheckpointNotFound, InvalidField
+from gymckpt.errors import BlobNotFound, CheckpointNotFound, DamagedBlob, InvalidField
 
 DETAILS = 10_000
 
@@ -15,6 +18,18 @@ DETAILS = 10_000
 def resolve(records: Records, checkpoint_id: str) -> str:
     """The id itself, or that of the newest published one. Raises CheckpointNotFound."""
     return records.latest() if checkpoint_id == LATEST else checkpoint_id
+
+
+@contextlib.contextmanager
+def naming(checkpoint_id: str) -> Iterator[None]:
+    """Around reading its manifest: raises the same error, naming the checkpoint."""
+    try:
+        yield
+    except (BlobNotFound, DamagedBlob) as error:
+        raise type(error)(
+            f"the manifest of checkpoint {checkpoint_id!r} cannot be read: {error.message}; restore another",
+            details={**error.details, "checkpoint_id": checkpoint_id},
+        ) from error
 
 
 def page_start(token: str) -> int:
@@ -31,7 +46,7 @@ def next_token(start: int, size: int, total: int) -> str:
 
 
 async def ended_checkpoint(records: Records, checkpoint_id: str) -> Checkpoint:
-    """Raises CheckpointNotFound for an id that was never used, or is still undecided."""
+    """Raises CheckpointNotFound for an id that was never used, or is still undecided; BlobNotFound or DamagedBlob when its manifest cannot be read."""
     decision = await records.decision(checkpoint_id)
     intent = records.intents.get(checkpoint_id)
     if decision is None:
@@ -40,7 +55,8 @@ async def ended_checkpoint(records: Records, checkpoint_id: str) -> Checkpoint:
         )
     if decision.manifest is None or checkpoint_id in records.deleted:
         return _without_manifest(checkpoint_id, intent, decision)
-    return _with_manifest(await records.checkpoint_manifest(decision.manifest), decision)
+    with naming(checkpoint_id):
+        return _with_manifest(await records.checkpoint_manifest(decision.manifest), decision)
 
 
 async def read_page(records: Records, checkpoint: Checkpoint, size: int, token: str) -> CheckpointPage:

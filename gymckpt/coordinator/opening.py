@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from gymckpt.coordinator.catalog import resolve
+from gymckpt.coordinator.catalog import naming, resolve
 from gymckpt.coordinator.context import Context
 from gymckpt.coordinator.members.link import Lost, Refusal
 from gymckpt.coordinator.members.registry import Member
@@ -18,10 +17,8 @@ from gymckpt.core.kinds import GateState
 from gymckpt.core.manifest import CheckpointManifest, Intent, ParticipantManifest, RestoreIntent
 from gymckpt.errors import (
     ArgumentConflict,
-    BlobNotFound,
     CheckpointAborted,
     CheckpointNotFound,
-    DamagedBlob,
     MemberMissing,
     StaleEpoch,
     StoreUnavailable,
@@ -153,27 +150,15 @@ def _answer_was_lost(stored: Intent | RestoreIntent, intent: Intent | RestoreInt
 
 async def _read(context: Context, checkpoint_id: str) -> CheckpointManifest:
     """The manifest, read after the pin: what is there now stays."""
-    with _naming(checkpoint_id):
+    with naming(checkpoint_id):
         return await context.records.checkpoint_manifest(context.records.published(checkpoint_id))
 
 
 async def _read_residents(context: Context, manifest: CheckpointManifest) -> list[ParticipantManifest]:
     """What each process that keeps its episodes to itself held at the cut."""
-    with _naming(manifest.checkpoint_id):
+    with naming(manifest.checkpoint_id):
         entries = resident_entries(manifest.participants)
         return await context.records.participant_manifests([entry.manifest for entry in entries]) if entries else []
-
-
-@contextlib.contextmanager
-def _naming(checkpoint_id: str) -> Iterator[None]:
-    """Raises the same error, naming the checkpoint."""
-    try:
-        yield
-    except (BlobNotFound, DamagedBlob) as error:
-        raise type(error)(
-            f"the manifest of checkpoint {checkpoint_id!r} cannot be read: {error.message}; restore another",
-            details={**error.details, "checkpoint_id": checkpoint_id},
-        ) from error
 
 
 def _check_here(manifest: CheckpointManifest, members: Sequence[Member]) -> None:

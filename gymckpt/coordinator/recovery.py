@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from gymckpt.coordinator.catalog import naming
 from gymckpt.coordinator.context import Context
 from gymckpt.coordinator.members.link import Lost, Refusal
 from gymckpt.coordinator.members.registry import Member
@@ -43,9 +44,10 @@ async def _present(context: Context, member: Member) -> Present:
 
 
 async def _held(records: Records, checkpoint_id: str) -> dict[Episode, Holding]:
-    checkpoint = await records.checkpoint_manifest(records.published(checkpoint_id))
-    entries = checkpoint.participants
-    manifests = await records.participant_manifests([entry.manifest for entry in entries])
+    with naming(checkpoint_id):
+        checkpoint = await records.checkpoint_manifest(records.published(checkpoint_id))
+        entries = checkpoint.participants
+        manifests = await records.participant_manifests([entry.manifest for entry in entries])
     infos = [entry.participant for entry in entries]
     return await asyncio.to_thread(
         holdings, checkpoint.episodes, list(zip(infos, manifests, strict=True)), _restores_of(records, checkpoint_id)

@@ -108,7 +108,12 @@ async def _hear(context: Context, member: MemberName, gone: Collection[str]) -> 
                     await context.records.forget_member(member.name)
                     return None
                 if not told:
-                    log.warning("waiting for %s at %s: %s", member.name, member.reached.address, error.message)
+                    log.warning(
+                        "waiting for %s at %s, which says neither that it obeys nor that it is dead: %s; kill it, or tell with --gone that it is",
+                        member.worker.rpartition("/")[0],
+                        member.reached.address,
+                        error.message,
+                    )
                 told = True
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
                 continue

@@ -148,7 +148,7 @@ def restore_targets(
     if unknown:
         shown = ", ".join(str(episode) for episode in unknown[:20])
         raise InvalidField(
-            f"checkpoint {manifest.checkpoint_id!r} names none of these {len(unknown)} episodes: {shown}",
+            f"checkpoint {manifest.checkpoint_id!r} names none of these {len(unknown)} episodes: {shown}; ask for them as it names them",
             field="episodes",
         )
     chosen = sorted(asked or fates)

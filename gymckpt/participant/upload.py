@@ -14,7 +14,7 @@ from gymckpt.core.ids import Digest
 from gymckpt.core.manifest import EpisodeRecord, Part, ParticipantManifest, StoredSession
 from gymckpt.core.report import LostEpisode
 from gymckpt.core.transitions import Uploaded
-from gymckpt.errors import CutVoid, NotFound
+from gymckpt.errors import CutVoid, DamagedBlob, NotFound
 from gymckpt.participant.yielding import yielding
 from gymckpt.rpc.codec import (
     decode_checkpoint_manifest,
@@ -123,8 +123,11 @@ async def _base_states(p: Participant, store: ArtifactStore, base: str) -> set[D
             if entry.participant.boot_id == p.boot_id
         ]
         manifests = [decode_participant_manifest(data) for data in await store.read(ours)] if ours else []
-    except NotFound as error:
-        raise CutVoid(f"base {base!r} cannot be read any more: {error.message}") from error
+    except (NotFound, DamagedBlob) as error:
+        raise CutVoid(
+            f"base {base!r} cannot be read any more: {error.message}; take a new checkpoint in full",
+            details={**error.details, "base": base},
+        ) from error
     return {record.state for manifest in manifests for record in manifest.records if record.state is not None}
 
 

@@ -105,7 +105,7 @@ class LocalBlobs:
         details = {"digest": str(digest)}
         if self.files.size(self.layout.quarantined(digest)) >= 0:
             return DamagedBlob(
-                f"blob {digest} was found damaged and is quarantined; run `gymckpt store verify`, restore another checkpoint",
+                f"blob {digest} was found damaged and is quarantined",
                 details=details,
             )
         return BlobNotFound(f"there is no blob {digest}", details=details)
@@ -116,7 +116,7 @@ class LocalBlobs:
         self.files.sync_dir(self.layout.shard(digest))
         self.files.sync_dir(self.layout.quarantine)
         return DamagedBlob(
-            f"blob {digest} is damaged at rest ({found}), now quarantined; run `gymckpt store verify`, restore another checkpoint",
+            f"blob {digest} is damaged at rest ({found}), now quarantined",
             details={"digest": str(digest)},
         )
 

@@ -33,7 +33,7 @@ async def cut_off(fleet: Fleet, directory: Path, *, relayed: bool) -> TcpProxy:
 
 async def waits_for_the_agent(starting: asyncio.Task[Any], caplog: pytest.LogCaptureFixture) -> None:
     last = time.monotonic() + 10.0
-    while "waiting for members/agent/x" not in caplog.text:
+    while "waiting for agent/x" not in caplog.text:
         assert not starting.done()
         assert time.monotonic() < last
         await asyncio.sleep(0.01)

@@ -64,6 +64,10 @@ def test_a_refusal_that_a_person_can_act_on_says_how(error: GymckptError) -> Non
         (errors.DeadlineExceeded("x", details={"refused": "1"}), "the same command again waits for whoever has not"),
         (errors.ParticipantLost("x", details={"refused": "1"}), "the attempts are refused already"),
         (errors.StoreUnavailable("x", details={"doing": "opening the store at /data"}), "the store's directory"),
+        (errors.Conflict("x", details={"holder": "step-1"}), "`gymckpt checkpoint resume ID`"),
+        (errors.DamagedBlob("x", details={"name": "decisions/step-1"}), "copy the store's directory first"),
+        (errors.CutVoid("x", details={"base": "step-1"}), "--full"),
+        (errors.MissingBlobs("x"), "`gymckpt checkpoint create --full`"),
     ],
 )
 def test_the_next_step_fits_the_cause_and_not_only_the_class(error: GymckptError, step: str) -> None:
@@ -74,3 +78,14 @@ def test_the_next_step_fits_the_cause_and_not_only_the_class(error: GymckptError
 def test_the_table_in_the_readme_is_the_table_of_the_code() -> None:
     rows = re.findall(r"^\| (\d+) \| ([A-Z]+) \| (.+) \|$", README.read_text(), re.MULTILINE)
     assert rows == [(str(int(code)), code.name, MEANINGS[code]) for code in Exit]
+
+
+def test_where_a_next_step_leads_is_in_the_readme() -> None:
+    headings = re.findall(r"^### (.+)$", README.read_text(), re.MULTILINE)
+    named = [
+        found
+        for error in every_error()
+        for found in re.findall(r"see '(.+?)' in gymckpt/cli/README.md", next_step(error))
+    ]
+    assert named
+    assert set(named) <= set(headings)
