@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
+import httpx
+
+from gymckpt.coordinator import CheckpointArguments, RestoreArguments
+from gymckpt.participant import Episode
 from gymckpt.testing import TcpProxy, Way
-from tests.e2e.fleets import COORDINATOR
-from tests.e2e.trouble.run import Run
+from tests.e2e.fleets import AGENT, COORDINATOR, ENVIRONMENT, MODEL
+from tests.e2e.trouble.run import COUNTER, STEPS, Run, assert_rewarded
 from tests.e2e.trouble.watch import Watch
 
 CUTS: dict[str, Callable[[TcpProxy], None]] = {
@@ -19,6 +25,13 @@ CUTS: dict[str, Callable[[TcpProxy], None]] = {
     "unanswered": lambda cable: cable.half_open(Way.TO_CALLER),
 }
 """Every way in which two processes may not reach each other."""
+MIXES: tuple[dict[str, str], ...] = (
+    {COUNTER: "drop", MODEL: "blackhole", AGENT: "reset", ENVIRONMENT: "unheard"},
+    {COUNTER: "unanswered", MODEL: "unheard", AGENT: "drop", ENVIRONMENT: "blackhole"},
+)
+"""Every server cut off in another way, all at once; every way is there."""
+PATIENCE = 2.0
+GATE_LEASE = 3.0
 Ends = tuple[str, str]
 
 
@@ -61,3 +74,28 @@ class CabledRun(Run):
         finally:
             for ends in how:
                 self.cables[ends].heal()
+
+
+def name_of(mix: Mapping[str, str]) -> str:
+    return "-".join(mix.values())
+
+
+def taking(run: CabledRun, name: str, **arguments: Any) -> asyncio.Task[Any]:
+    """A checkpoint under way that keeps gates closed for GATE_LEASE seconds at most."""
+    given = CheckpointArguments(name, gate_lease=GATE_LEASE, **arguments)
+    return asyncio.create_task(run.client.checkpoint(given))
+
+
+async def assert_restores(run: CabledRun, name: str, checkpoint: str) -> None:
+    """The rollout, which the checkpoint holds, ends as if nothing had happened."""
+    (target,) = await run.client.restore(RestoreArguments(f"{name}-whole", checkpoint, (Episode(name),)))
+    await run.assert_goes_on(name, target.attempt)
+    await run.assert_accepting()
+
+
+async def assert_nothing_remains(run: CabledRun, name: str, rollout: asyncio.Task[httpx.Response]) -> None:
+    """The network is whole: the rollout has ended in place, every call once, and the next checkpoint succeeds at once."""
+    await assert_rewarded(rollout)
+    assert run.increments(name) == STEPS
+    await run.checkpoint(f"{name}-later")
+    await run.assert_accepting()

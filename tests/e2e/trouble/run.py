@@ -226,6 +226,12 @@ class Run:
         await until(lambda: self.increments(rollout_id) > 0, f"the first increment of {rollout_id}")
         return rollout
 
+    async def calling_a_tool(self, rollout: asyncio.Task[httpx.Response]) -> None:
+        """Returns when the agent waits for the answer of a tool."""
+        while not (await self.statuses(without=COUNTER))[AGENT].report.blockers:
+            assert not rollout.done()
+            await asyncio.sleep(0.02)
+
     async def assert_goes_on(self, rollout_id: str, attempt: int) -> None:
         """The restored attempt ends with the full reward: the counter is graded by its state, so that a lost or repeated call would cost it."""
         answer = await self.play(rollout_id, attempt, continues=True)

@@ -15,7 +15,7 @@ from gymckpt.core.kinds import GateState
 from gymckpt.errors import CheckpointAborted, RestoreAborted, TransportFailed
 from gymckpt.participant import Episode
 from servers.demo.fleet import ServerFailed
-from tests.e2e.fleets import AGENT, COORDINATOR, ENVIRONMENT
+from tests.e2e.fleets import COORDINATOR, ENVIRONMENT
 from tests.e2e.trouble.run import COUNTER, STEPS, Run, assert_rewarded
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -135,15 +135,14 @@ async def test_a_checkpoint_that_waits_for_a_tool_is_aborted_by_the_successor(ru
     rollout = await run.playing(name)
     run.watch.hold_at("checkpoint.preparing")
     held = CheckpointArguments(name, prepare_timeout=1.0, on_not_ready=OnNotReady.HOLD)
-    waiting: asyncio.Task[Any] = asyncio.create_task(run.client.checkpoint(held))
+    waiting = asyncio.create_task(run.client.checkpoint(held))
     await run.watch.reached()
     os.kill(run.fleet.servers[COUNTER].pid, signal.SIGSTOP)
-    while not (await run.statuses(without=COUNTER))[AGENT].report.blockers:
-        assert not rollout.done()
-        await asyncio.sleep(0.02)
+    await run.calling_a_tool(rollout)
     run.watch.kill_at(point)
-    (told,) = await asyncio.gather(waiting, return_exceptions=True)
-    assert isinstance(told, TransportFailed) or told.stage is Stage.HELD
+    await asyncio.wait([waiting])
+    error = waiting.exception()
+    assert isinstance(error, TransportFailed) if error else waiting.result().stage is Stage.HELD
     if point == "checkpoint.aborted":
         with pytest.raises(TransportFailed):
             await run.client.abort_checkpoint(name, "it takes too long")

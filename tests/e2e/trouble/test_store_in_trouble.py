@@ -74,6 +74,17 @@ def filled(disk: Path) -> Iterator[None]:
         filler.unlink()
 
 
+@contextmanager
+def read_only(disk: Path) -> Iterator[None]:
+    """Nothing of the disk can be written while this lasts."""
+    subprocess.run(["mount", "--bind", str(disk), str(disk)], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(disk)], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
 def signalled(run: Run, server: str, number: signal.Signals) -> None:
     os.kill(run.fleet.servers[server].pid, number)
 
@@ -230,3 +241,40 @@ async def test_a_server_that_starts_while_the_disk_is_full_takes_part_once_there
         await until(lambda: waiting.search(run.said(COUNTER)) is not None, "a start without room")
     await run.complete(without=[dead])
     await run.checkpoint("room-again")
+
+
+async def test_an_upload_waits_until_the_directory_can_be_written(run: Run, disk: Path) -> None:
+    """X02, X33: the members say why; what can be read meanwhile is read, and the same export is published."""
+    rollout = await run.playing("unwritable")
+    await run.checkpoint("unwritable-before")
+    run.watch.hold_at("checkpoint.uploading")
+    taking = run.taking("unwritable")
+    await run.watch.reached()
+    with read_only(disk):
+        run.watch.go_on()
+        refused = re.compile(r"checkpoint=unwritable .*outcome=STORE_UNAVAILABLE .*Read-only file system")
+        await until(lambda: refused.search(run.said(COORDINATOR)) is not None, "an upload that cannot be written")
+        await assert_rewarded(rollout)
+        assert not taking.done()
+        assert (await run.client.get_checkpoint("unwritable-before")).episodes == (Episode("unwritable"),)
+        await run.assert_published_is_whole()
+    assert (await taking).stage is Stage.PUBLISHED
+    (target,) = await run.client.restore(RestoreArguments("unwritable", "unwritable", (Episode("unwritable"),)))
+    await run.assert_goes_on("unwritable", target.attempt)
+    await run.assert_accepting()
+
+
+async def test_nothing_begins_in_a_directory_that_cannot_be_written(run: Run, disk: Path) -> None:
+    """X07: the caller is told what to look at, every gate is open, and the same ids may be used later."""
+    await run.playing("begun")
+    await run.checkpoint("begun-before")
+    restore = RestoreArguments("begun", "begun-before", (Episode("begun"),))
+    with read_only(disk):
+        with pytest.raises(StoreUnavailable, match=r"Read-only file system.*check the directory"):
+            await run.checkpoint("begun")
+        with pytest.raises(StoreUnavailable, match=r"Read-only file system.*check the directory"):
+            await run.client.restore(restore)
+        await run.assert_accepting()
+    await run.checkpoint("begun")
+    (target,) = await run.client.restore(restore)
+    await run.assert_goes_on("begun", target.attempt)

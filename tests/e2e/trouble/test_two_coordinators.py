@@ -113,6 +113,31 @@ async def test_epochs_outlive_every_process(run: Run) -> None:
     await run.checkpoint("by-the-last")
 
 
+async def test_the_old_one_installs_nothing_that_its_successor_has_aborted(run: Run) -> None:
+    """X06, X28, X39: it slept after everyone had confirmed, and wakes up to decide."""
+    await run.playing("three")
+    await run.checkpoint("three")
+    run.watch.hold_at("restore.confirmed")
+    restoring = run.restoring("three", "three", "three")
+    await run.watch.reached()
+    old = run.fleet.servers[COORDINATOR].pid
+    os.kill(old, signal.SIGSTOP)
+    await run.connect(await run.start_coordinator("another"), run.fleet.address(STORE))
+    os.kill(old, signal.SIGCONT)
+    run.watch.go_on()
+    with pytest.raises(StaleEpoch):
+        await restoring
+    decision = await run.decision("restore-three")
+    assert decision is not None
+    assert not decision.published
+    refused = await run.play("three", 1, continues=True)
+    assert (refused.status_code, refused.headers["x-gymckpt-reason"]) == (409, "STALE_ATTEMPT")
+    (target,) = await run.client.restore(RestoreArguments("again", "three", (Episode("three"),)))
+    assert target.attempt == 2
+    await run.assert_goes_on("three", 2)
+    await run.assert_accepting()
+
+
 async def refused_as_coordinator(old: CoordinatorClient) -> None:
     with pytest.raises(StaleEpoch):
         await old.checkpoint(CheckpointArguments("by-old"))
