@@ -133,7 +133,7 @@ class TcpProxy:
 
     def _end(self, *, reset: bool) -> None:
         for connection, task in self._connections.items():
-            connection.resetting = reset
+            connection.ended, connection.resetting = True, reset
             task.cancel()
 
     # --- connections ---
@@ -203,6 +203,7 @@ class _Connection:
 
     def __init__(self, caller: socket.socket, target: str, network: Callable[[], _Network]) -> None:
         self.left = network().reset_after
+        self.ended = False
         self.resetting = False
         self._network = network
         self._caller = caller
@@ -248,6 +249,8 @@ class _Connection:
             content, at = await under_way.get()
             await self._until(at)
             await self._while_dead(way)
+            if self.ended:  # and healed since: what was held back is lost
+                return
             if not content:
                 sink.shutdown(socket.SHUT_WR)
                 return

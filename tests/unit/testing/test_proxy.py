@@ -183,6 +183,19 @@ async def test_drop_closes_what_is_open_and_refuses_what_comes_and_keeps_its_por
     await assert_carries(dial)
 
 
+async def test_what_was_held_back_is_lost_with_its_connection(proxy: TcpProxy, dial: Dial, echo: Echo) -> None:
+    line = await dial()
+    await until(lambda: len(echo.lines) == 1)
+    proxy.half_open(Way.TO_CALLER)
+    line.say(b"hello")
+    await until(lambda: echo.heard == 5)
+    assert await line.hears_nothing()
+    proxy.drop()
+    proxy.heal()
+    assert await line.rest() == b""
+    assert proxy.carried(Way.TO_CALLER) == 0
+
+
 async def test_reset_comes_after_exactly_that_many_bytes_and_reaches_both_sides(
     proxy: TcpProxy, dial: Dial, echo: Echo
 ) -> None:
