@@ -8,12 +8,16 @@ from pathlib import Path
 
 import click
 
-from gymckpt.cli.exits import Exit
+from gymckpt.cli.exits import DAMAGED, Exit
 from gymckpt.cli.output import Step, counted
 from gymckpt.cli.session import Session, pass_session, shared_options
 from gymckpt.cli.shapes import scrub_shape
 from gymckpt.store import Damage, LocalStore, ScrubProgress, StoreClient
 from gymckpt.store.local_layout import Layout
+
+ADVICE = (
+    f"while the servers live, `gymckpt checkpoint create --full` first; restore nothing that is named here; {DAMAGED}"
+)
 
 
 def _existing(_ctx: click.Context, param: click.Parameter, directory: Path | None) -> Path | None:
@@ -49,9 +53,7 @@ def verify(session: Session, directory: Path | None) -> int:
     with session.out.progress("verifying") as step:
         end, damage = asyncio.run(_scrub(session, directory, step))
     lines = [line for found in damage for line in _lines_of(found)]
-    verdict = (
-        f"{len(damage)} damaged or missing: restore a checkpoint that is not named here" if damage else "no damage"
-    )
+    verdict = f"{len(damage)} damaged or missing: {ADVICE}" if damage else "no damage"
     summary = f"{counted(end.blobs_checked, 'blob')}, {counted(end.bytes_checked, 'byte')} checked: {verdict}"
     session.out.answer(scrub_shape(end, damage), *lines, summary)
     return Exit.DAMAGED if damage else Exit.OK

@@ -50,9 +50,7 @@ async def retire_at(
         if isinstance(outcome, Refusal):
             failed[link.name] = outcome.error
         elif isinstance(outcome, Lost) and not outcome.gone:
-            failed[link.name] = ParticipantLost(
-                f"{link.name}: {outcome.why}", details={"participant": str(link.info.id)}
-            )
+            failed[link.name] = ParticipantLost(outcome.why, details={"participant": str(link.info.id)})
     return failed
 
 

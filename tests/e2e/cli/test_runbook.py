@@ -238,6 +238,7 @@ async def test_a_restore_that_is_refused_is_done_in_the_end(run: OnCall) -> None
 
 async def test_a_damaged_store_is_repaired_from_the_servers_and_an_older_checkpoint_restored(run: OnCall) -> None:
     """Store damaged: every blob that the newest checkpoint brought is flipped, and its manifest deleted. X08, C10."""
+    await assert_rewarded(run.play("finished"))  # the model keeps it: every later checkpoint has it from the one before
     rollout = await run.playing("damaged")
     await run.checkpoint("older")
     before = set((run.served / "blobs.v1").rglob("*.*"))
