@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
+from gymckpt.errors import StaleAttempt
 from gymckpt.participant import Episode
 from servers.chaos.controller import Controller
 from servers.chaos.outcome import Continuation, repeated
@@ -16,6 +19,7 @@ from tests.e2e.fleets import until
 from tests.e2e.trouble.lanes import HURT, SPARED, Lanes
 
 END_SECONDS = 60.0
+REFUSED_SECONDS = 10.0
 
 
 class Played:
@@ -27,9 +31,8 @@ class Played:
         self.hurt = [lanes.rollout(HURT, f"{name}-{number}") for number in range(2)]
         self.spared = lanes.rollout(SPARED, f"{name}-2")
         self.continuations: list[Continuation] = []
-        urls = [lanes.fleet.address(lane.environment) for lane in lanes.layout.each_lane()]
-        self._url = urls[SPARED.number]
-        self._controller = Controller(lanes.outgoing, lanes.coordinator, urls, concurrency=3)
+        self._urls = [lanes.fleet.address(lane.environment) for lane in lanes.layout.each_lane()]
+        self._controller = Controller(lanes.outgoing, lanes.coordinator, self._urls, concurrency=3)
         self._feeds = feeds
         self._fed: list[str] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -48,7 +51,7 @@ class Played:
         """Short rollouts on the other lane, one after the other: it always has something to do. None of them may notice anything."""
         while not self._tasks[0].done():
             rollout = self.lanes.rollout(SPARED, f"{self.name}-short-{len(self._fed)}", short=True)
-            result = await play(self.lanes.outgoing, self._url, rollout)
+            result = await play(self.lanes.outgoing, self._urls[SPARED.number], rollout)
             assert result.reward == 1.0
             self._fed.append(rollout.rollout_id)
 
@@ -121,8 +124,28 @@ class Played:
         for name, attempt in last.items():
             assert attempt in (None, max(line["attempt"] for line in calls if line["rollout"] == name)), name
         assert repeated(lanes.log(), self.continuations) == 0
+        await self._assert_replaced_are_refused()
         assert await lanes.sessions() == {}
         await lanes.assert_accepting()
+
+    async def _assert_replaced_are_refused(self) -> None:
+        """Also by a process that was born later."""
+        rollouts = {rollout.rollout_id: rollout for rollout in (*self.hurt, self.spared)}
+        for each in self.continuations:
+            for attempt in range(each.attempt):
+                await self._assert_refused(rollouts[each.rollout_id], attempt)
+
+    async def assert_given_in_vain(self, attempt: int) -> None:
+        """Nobody runs the attempt that a restore gave to the lane that is hurt."""
+        for rollout in self.hurt:
+            await self._assert_refused(rollout, attempt)
+
+    async def _assert_refused(self, rollout: Rollout, attempt: int) -> None:
+        """Whoever tries the attempt is told that it is stale."""
+        url = self._urls[rollout.number]
+        async with asyncio.timeout(REFUSED_SECONDS):
+            with pytest.raises(StaleAttempt):
+                await play(self.lanes.outgoing, url, rollout, attempt, continues=attempt > 0)
 
 
 @asynccontextmanager

@@ -29,8 +29,8 @@ CHECKPOINT_POINTS = {
 RESTORE_POINTS = {
     "restore.retired": (HURT.environment, False),
     "restore.installed": (HURT.workplace, False),
-    "restore.confirmed": (HURT.agent, False),
-    "restore.decided": (HURT.environment, False),
+    "restore.confirmed": (HURT.environment, False),
+    "restore.decided": (HURT.agent, False),
     "restore.activated": (HURT.agent, True),
 }
 """Who dies there, and whether that restore is told to have succeeded."""
@@ -135,6 +135,7 @@ async def test_the_coordinator_dies_with_a_server_while_another_is_restored(lane
         await lanes.fleet.kill(servers)
         await rollouts.the_rest_goes_on()
         await lanes.replace(servers)
+        await rollouts.assert_given_in_vain(1)
         await brought_back(rollouts, attempt=2)
         await rollouts.assert_ended(hurt=2)
 
@@ -215,6 +216,8 @@ async def test_a_second_server_dies_while_the_first_is_restored(lanes: Lanes, po
             await rollouts.heard(told)
         else:
             assert (status, told["error"]["reason"]) == (Exit.REFUSED, "RESTORE_ABORTED")
+            if server != HURT.environment:
+                await rollouts.assert_given_in_vain(1)
         await rollouts.the_rest_goes_on()
         await lanes.replace([server])
         await brought_back(rollouts, attempt=2)
