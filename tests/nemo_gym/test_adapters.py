@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import sys
+import types
 from typing import Any
 
 import numpy
@@ -17,6 +19,7 @@ from resources_servers.workplace_assistant.utils import get_tools
 from gymckpt.errors import InvalidField
 from gymckpt.nemo_gym import GymnasiumAdapter, MappingAdapter, RestartOnly, declare
 from gymckpt.nemo_gym.adapters import adapter_of
+from gymckpt.nemo_gym.adapters.base import _REGISTRY
 from gymckpt.nemo_gym.adapters.workplace_assistant import TABLES, TOOLKITS
 from gymckpt.participant import Capture
 from gymckpt.tables import MalformedPartsError
@@ -175,6 +178,20 @@ def test_workplace_tables_are_equal_after_every_call_and_another_pandas_is_refus
     other = {name: part.replace(b'"pandas":"', b'"pandas":"9') for name, part in before.items()}
     with pytest.raises(MalformedPartsError, match="was made under pandas 9"):
         exporter.load(other)
+
+
+def test_a_server_that_is_its_own_program_is_declared_by_the_name_of_its_file(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """R03: `python app.py` calls the module `__main__`; one that is not declared is told of, with the name that a declaration needs."""
+    program = types.ModuleType("__main__")
+    program.__file__ = "/somewhere/my_notes.py"
+    monkeypatch.setitem(sys.modules, "__main__", program)
+    server = type("NotesServer", (), {"__module__": "__main__"})
+    assert adapter_of(server) is RestartOnly
+    assert "no adapter is declared for my_notes:NotesServer" in caplog.text
+    monkeypatch.setitem(_REGISTRY, "my_notes:NotesServer", MappingAdapter)
+    assert adapter_of(server) is MappingAdapter
 
 
 def test_what_is_not_declared_is_restart_only_and_nothing_is_declared_twice() -> None:

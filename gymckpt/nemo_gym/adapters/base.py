@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable, Mapping, MutableMapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from gymckpt.core.kinds import Capture
@@ -12,6 +15,8 @@ from gymckpt.participant.state import MappingState, SessionState
 F = TypeVar("F")
 T = TypeVar("T")
 A = TypeVar("A", bound="type[Adapter[Any, Any]]")
+
+log = logging.getLogger("gymckpt.nemo_gym")
 
 _REGISTRY: dict[str, type[Adapter[Any, Any]]] = {}
 
@@ -141,8 +146,20 @@ def declare(server: str) -> Callable[[A], A]:
 
 
 def adapter_of(server_class: type) -> type[Adapter[Any, Any]]:
-    """The adapter that is declared for exactly this class, else RestartOnly."""
-    return _REGISTRY.get(f"{server_class.__module__}:{server_class.__qualname__}", RestartOnly)
+    """The adapter that is declared for exactly this class, else RestartOnly, with a warning that names the class as a declaration must."""
+    name = f"{_module_of(server_class)}:{server_class.__qualname__}"
+    if name not in _REGISTRY:
+        log.warning("no adapter is declared for %s: its episodes start over after a crash", name)
+    return _REGISTRY.get(name, RestartOnly)
+
+
+def _module_of(server_class: type) -> str:
+    """The name under which others would import it: a program's own module is called `__main__`."""
+    if server_class.__module__ != "__main__":
+        return server_class.__module__
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    return spec.name if spec is not None else Path(getattr(main, "__file__", "__main__")).stem
 
 
 def declared() -> Mapping[str, type[Adapter[Any, Any]]]:
