@@ -27,7 +27,7 @@ from servers.http.client import Outgoing, http_client
 from tests.e2e.fleets import PATIENCE_SECONDS
 from tests.e2e.trouble.watch import Watch, watching
 
-LATENCY = (0.03, 0.08)
+LATENCY = (0.05, 0.12)
 HURT, SPARED = Lane(0), Lane(1)
 """The lane whose servers are killed, and the one that hears nothing of it unless a test says so."""
 
@@ -160,7 +160,7 @@ class Lanes:
 def _rows() -> Sequence[dict[str, Any]]:
     """A task that is still under way when a server is back, and a short one."""
     tasks = Tasks.builtin().rows
-    long = [call for task in tasks[:3] for call in task["ground_truth"]]
+    long = [call for task in tasks[:2] for call in task["ground_truth"]]
     return {**tasks[0], "ground_truth": long}, tasks[8]
 
 
