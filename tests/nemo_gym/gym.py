@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +46,8 @@ class Gym:
     coordinator: str = ""
 
     def __post_init__(self) -> None:
+        # Ray takes a cluster that was killed for a living one when it looks in the same place; its sockets want a short path.
+        self._ray = tempfile.mkdtemp(prefix="ray-")
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "empty").mkdir(exist_ok=True)
         self.configuration = {"head_server": {"host": "127.0.0.1", "port": free_port()}, "dry_run": False}
@@ -105,6 +109,7 @@ class Gym:
     def end(self) -> None:
         for name in list(self.running):
             self.kill(name)
+        shutil.rmtree(self._ray, ignore_errors=True)
 
     def command(self, *words: str) -> Any:
         """A command of gymckpt, and the document that it answers. Fails with what it said when it fails."""
@@ -134,7 +139,7 @@ class Gym:
 
     def _spawn(self, name: str, words: list[str], *, injected: bool = True) -> None:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("GYMCKPT_")}
-        environment |= {"GRPC_ENABLE_FORK_SUPPORT": "0", **self.environment}
+        environment |= {"GRPC_ENABLE_FORK_SUPPORT": "0", "RAY_TMPDIR": self._ray, **self.environment}
         if injected:
             environment |= {"NEMO_GYM_CONFIG_DICT": json.dumps(self.configuration), "NEMO_GYM_CONFIG_PATH": name}
         with (self.directory / f"{name}.log").open("ab") as log:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sysconfig
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -27,9 +29,12 @@ def blocks() -> list[str]:
 
 def run(script: str, directory: Path) -> subprocess.CompletedProcess[str]:
     """In a session of its own, of which nothing is left afterwards."""
-    scripts = sysconfig.get_path("scripts")
+    scripts, ray = sysconfig.get_path("scripts"), tempfile.mkdtemp(prefix="ray-")
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GYMCKPT_")}
     environment |= {"PATH": f"{scripts}:{os.environ['PATH']}", "CHECKOUT": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
+    environment["RAY_TMPDIR"] = (
+        ray  # a cluster that was killed is taken for a living one by whoever looks in the same place
+    )
     said, file = directory.with_suffix(".said"), directory.with_suffix(".sh")
     file.write_text(script)  # in a file: the shell's own command line must hold nothing that the script looks for
     with said.open("w") as out:
@@ -46,6 +51,8 @@ def run(script: str, directory: Path) -> subprocess.CompletedProcess[str]:
             code = process.wait(LONGEST)
         finally:
             os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            shutil.rmtree(ray, ignore_errors=True)
     return subprocess.CompletedProcess(process.args, code, said.read_text())
 
 
