@@ -274,7 +274,8 @@ class CoordinatorServiceServicer(object):
 
         Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/MEMBER_MISSING a participant of the checkpoint is not here (start it);
         FAILED_PRECONDITION/UNLOADABLE_STATE with FAIL (restore with RESTART); DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND (names blob, checkpoint and rollouts; restore
-        another); ABORTED/CONFLICT (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT; ABORTED/RESTORE_ABORTED nothing can run (start over from input).
+        another); ABORTED/CONFLICT (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT; ABORTED/RESTORE_ABORTED nothing of it can run. What it was to replace may have
+        been stopped: ExplainRecovery names it (restore it again under a new id, or start it over from its input).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

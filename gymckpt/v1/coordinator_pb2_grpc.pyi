@@ -122,7 +122,8 @@ class CoordinatorServiceStub:
 
     Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/MEMBER_MISSING a participant of the checkpoint is not here (start it);
     FAILED_PRECONDITION/UNLOADABLE_STATE with FAIL (restore with RESTART); DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND (names blob, checkpoint and rollouts; restore
-    another); ABORTED/CONFLICT (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT; ABORTED/RESTORE_ABORTED nothing can run (start over from input).
+    another); ABORTED/CONFLICT (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT; ABORTED/RESTORE_ABORTED nothing of it can run. What it was to replace may have
+    been stopped: ExplainRecovery names it (restore it again under a new id, or start it over from its input).
     """
     RetireEpisodes: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.RetireEpisodesRequest, _coordinator_pb2.RetireEpisodesResponse]
     """Stops attempts everywhere and refuses them from then on. Answers when all have stopped.
@@ -239,7 +240,8 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
 
     Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/MEMBER_MISSING a participant of the checkpoint is not here (start it);
     FAILED_PRECONDITION/UNLOADABLE_STATE with FAIL (restore with RESTART); DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND (names blob, checkpoint and rollouts; restore
-    another); ABORTED/CONFLICT (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT; ABORTED/RESTORE_ABORTED nothing can run (start over from input).
+    another); ABORTED/CONFLICT (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT; ABORTED/RESTORE_ABORTED nothing of it can run. What it was to replace may have
+    been stopped: ExplainRecovery names it (restore it again under a new id, or start it over from its input).
     """
     RetireEpisodes: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.RetireEpisodesRequest, _coordinator_pb2.RetireEpisodesResponse]  # type: ignore[assignment]
     """Stops attempts everywhere and refuses them from then on. Answers when all have stopped.
@@ -437,7 +439,8 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/MEMBER_MISSING a participant of the checkpoint is not here (start it);
         FAILED_PRECONDITION/UNLOADABLE_STATE with FAIL (restore with RESTART); DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND (names blob, checkpoint and rollouts; restore
-        another); ABORTED/CONFLICT (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT; ABORTED/RESTORE_ABORTED nothing can run (start over from input).
+        another); ABORTED/CONFLICT (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT; ABORTED/RESTORE_ABORTED nothing of it can run. What it was to replace may have
+        been stopped: ExplainRecovery names it (restore it again under a new id, or start it over from its input).
         """
 
     @_abc_1.abstractmethod
