@@ -24,6 +24,7 @@ PROTOS = $(wildcard protos/gymckpt/v1/*.proto)
 STUBS := gymckpt/v1
 BASELINE := protos/baseline.binpb
 
+NEMO_GYM_PANDAS := build/nemo-gym-pandas-2
 NEMO_GYM_VENV := build/nemo-gym
 NEMO_GYM_NEEDS := nemo-gym==0.7.0 'gymckpt[cli,pandas]' pytest pytest-asyncio httpx -r tests/nemo_gym/verifiers_requirements.txt
 NEMO_GYM_PY = $(or $(NEMO_GYM_PYTHON),$(NEMO_GYM_VENV)/bin/python)
@@ -143,13 +144,13 @@ e2e: $(VENV_STAMP) ## Tests with real processes that are killed
 
 .PHONY: nemo-gym-env
 nemo-gym-env: ## Make the environment of nemo-gym, or complete the one that NEMO_GYM_PYTHON names
-	@.ci/nemo-gym-env $(NEMO_GYM_VENV)
+	@.ci/nemo-gym-env $(NEMO_GYM_VENV) $(NEMO_GYM_PANDAS)
 
 .PHONY: nemo-gym
 nemo-gym: ## Tests inside the real NeMo Gym; needs nemo-gym-env
 	@'$(NEMO_GYM_PY)' -m pip install --disable-pip-version-check -q --dry-run --no-index $(NEMO_GYM_NEEDS) || \
 		{ echo 'error: what is named above is missing in the environment of $(NEMO_GYM_PY); run `make nemo-gym-env` first' >&2; exit 1; }
-	@'$(NEMO_GYM_PY)' -m pytest -o faulthandler_timeout=600 tests/nemo_gym $(PYTEST_ARGS)
+	@GYMCKPT_OTHER_PANDAS='$(wildcard $(CURDIR)/$(NEMO_GYM_PANDAS))' '$(NEMO_GYM_PY)' -m pytest -o faulthandler_timeout=600 tests/nemo_gym $(PYTEST_ARGS)
 
 .PHONY: interop
 interop: $(VENV_STAMP) $(PROTO_DEPS_STAMP) tests/interop/node_modules/.stamp ## Speak to the servers from Node with @grpc/grpc-js

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,14 @@ def gym(tmp_path: Path) -> Iterator[Gym]:
         yield made
     finally:
         made.end()
+
+
+def other_pandas() -> Path:
+    """A directory that holds another major version of pandas; `make nemo-gym-env` makes one. Skips without it."""
+    directory = os.environ.get("GYMCKPT_OTHER_PANDAS", "")
+    if not directory:
+        pytest.skip("GYMCKPT_OTHER_PANDAS names no directory with another pandas")
+    return Path(directory)
 
 
 @pytest.fixture

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 RESULT = Path(__file__).resolve().parents[2] / "build" / "nemo_gym.json"
+
+
+_ADDED: dict[str, Counter[str]] = {}
+
+
+def add(section: str, **counts: int) -> None:
+    """Counts of several tests of this run, added up."""
+    _ADDED.setdefault(section, Counter()).update(counts)
+    note(section, **_ADDED[section])
 
 
 def note(*place: str, **found: object) -> None:

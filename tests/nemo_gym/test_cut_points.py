@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.nemo_gym.calls import SESSION, Client
+from tests.nemo_gym.conftest import other_pandas
 from tests.nemo_gym.gym import MODEL, WORKPLACE, Gym
-from tests.nemo_gym.result import note
+from tests.nemo_gym.result import add
 
 
 def add_servers(gym: Gym) -> None:
@@ -41,8 +44,13 @@ def test_an_embedded_server_answers_as_the_shipped_one_and_off_it_is_the_shipped
     assert played(gym, http) == shipped
 
 
-def test_a_session_killed_after_any_of_40_calls_goes_on_with_the_same_cookie(gym: Gym, http: httpx.Client) -> None:
-    """R08, X01."""
+@pytest.mark.parametrize("pandas", ["installed", "other"])
+def test_a_session_killed_after_any_of_40_calls_goes_on_with_the_same_cookie(
+    gym: Gym, http: httpx.Client, pandas: str
+) -> None:
+    """R08, X01: under both major versions of pandas that NeMo Gym is used with."""
+    if pandas == "other":
+        gym.environment = {"PYTHONPATH": f"{other_pandas()}:{os.getcwd()}"}
     add_servers(gym)
     gym.serve_checkpoints()
     gym.start("policy_model", MODEL)
@@ -62,7 +70,7 @@ def test_a_session_killed_after_any_of_40_calls_goes_on_with_the_same_cookie(gym
     restored = gym.command("checkpoint", "restore", "cut")
     assert len(restored["restored"]) == len(clients) + 1
     different = [done for done, client in enumerate(clients) if client.play(SESSION[done:]) != expected[done:]]
-    note("cut_points", tried=len(clients), different=len(different))
+    add("cut_points", tried=len(clients), different=len(different))
     assert different == [], "answers differ after cuts after so many calls"
 
 

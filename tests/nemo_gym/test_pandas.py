@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -20,6 +19,7 @@ import pytest
 from gymckpt.cli.exits import Exit
 from gymckpt.participant import Episode
 from tests.nemo_gym.calls import SESSION, Client
+from tests.nemo_gym.conftest import other_pandas
 from tests.nemo_gym.gym import LONGEST_COMMAND, MODEL, WORKPLACE, Gym
 
 COUNTER = "resources_servers.example_session_state_mgmt.app:StatefulCounterResourcesServer"
@@ -33,10 +33,8 @@ def other(request: pytest.FixtureRequest, gym: Gym) -> str:
     gym.environment = {"PYTHONPATH": os.getcwd(), "OTHER_PANDAS": SAID}
     server, version = "tests.nemo_gym.other_pandas:WorkbenchResourcesServer", SAID
     if request.param == "installed":
-        directory = os.environ.get("GYMCKPT_OTHER_PANDAS")
-        if directory is None:
-            pytest.skip("GYMCKPT_OTHER_PANDAS names no directory with another pandas")
-        [found] = Path(directory).glob("pandas-*.dist-info")
+        directory = other_pandas()
+        [found] = directory.glob("pandas-*.dist-info")
         server, version = WORKPLACE, found.name.removeprefix("pandas-").removesuffix(".dist-info")
         gym.environment["PYTHONPATH"] = f"{directory}:{os.getcwd()}"
     gym.add(ASSISTANT, "resources_servers", ASSISTANT)
