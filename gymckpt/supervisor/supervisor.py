@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
-import itertools
 import logging
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -23,7 +22,7 @@ from gymckpt.coordinator import (
     ResumePolicy,
 )
 from gymckpt.core.ids import Episode, ParticipantId
-from gymckpt.errors import BlobNotFound, Conflict, DamagedBlob, GymckptError, MemberMissing
+from gymckpt.errors import BlobNotFound, Conflict, CutVoid, DamagedBlob, GymckptError, MemberMissing, MissingBlobs
 from gymckpt.supervisor.config import Config, Program
 from gymckpt.supervisor.keeper import Keeper
 
@@ -73,6 +72,7 @@ class Supervisor:
         self._broken = asyncio.Event()
         self._broken.set()  # a first start restores what the latest checkpoint holds
         self._round = asyncio.Lock()  # checkpoints and recoveries, one at a time
+        self._full = False  # whether the next checkpoint reuses nothing
         self._lost: dict[Episode, int] = {}
         self._retired: set[Episode] = set()  # members may name them for a while yet
 
@@ -200,17 +200,21 @@ class Supervisor:
     async def _take_checkpoints(self, client: CoordinatorClient) -> None:
         if not self._config.checkpoint_every:
             await asyncio.Event().wait()
-        for _ in itertools.count():
+        while True:
             await asyncio.sleep(self._config.checkpoint_every)
             async with self._round:
                 # A checkpoint after a death and before the restore would be the latest without what died.
                 if not self._broken.is_set():
-                    await self._checkpoint(client, CheckpointArguments(_fresh_id("every")))
+                    await self._checkpoint(client)
 
-    async def _checkpoint(self, client: CoordinatorClient, arguments: CheckpointArguments) -> None:
+    async def _checkpoint(self, client: CoordinatorClient) -> None:
+        """What the last one was to reuse may be damaged: then everything is sent again, as long as its servers still hold it."""
+        arguments = CheckpointArguments(_fresh_id("every"), full=self._full)
         try:
             self._tell(Event("checkpoint", checkpoint=await client.checkpoint(arguments)))
+            self._full = False
         except GymckptError as error:
+            self._full = self._full or isinstance(error, CutVoid | MissingBlobs)
             self._trouble(f"checkpoint {arguments.checkpoint_id}", error)
 
     async def _last_checkpoint(self, client: CoordinatorClient) -> None:

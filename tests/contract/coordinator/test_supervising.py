@@ -11,15 +11,17 @@ import pytest
 from gymckpt.coordinator import Fate
 from gymckpt.core.ids import Episode
 from gymckpt.core.kinds import Kind
-from gymckpt.core.transitions import Confirm, Install
-from gymckpt.errors import BlobNotFound, DamagedBlob, GymckptError, RestoreAborted
+from gymckpt.core.transitions import Confirm, Install, Upload
+from gymckpt.errors import BlobNotFound, CutVoid, DamagedBlob, GymckptError, RestoreAborted
 from gymckpt.supervisor import Config, Event, Supervisor
 from tests.contract.coordinator.fleet import Fleet
 from tests.contract.coordinator.test_recovery import R1, R2, published
 
 
 @asynccontextmanager
-async def supervised(fleet: Fleet, unloadable: Episode | None = None) -> AsyncIterator[asyncio.Queue[Event]]:
+async def supervised(
+    fleet: Fleet, unloadable: Episode | None = None, every: float = 0.0
+) -> AsyncIterator[asyncio.Queue[Event]]:
     """Events of a supervisor that finds the episodes of a checkpoint lost, as after a death."""
     await published(fleet, R1, R2)
     await fleet[Kind.RESOURCES].die()
@@ -30,7 +32,7 @@ async def supervised(fleet: Fleet, unloadable: Episode | None = None) -> AsyncIt
     await fleet.register()
     events: asyncio.Queue[Event] = asyncio.Queue()
     stop = asyncio.Event()
-    running = asyncio.create_task(Supervisor(Config(fleet.server.address, ()), events.put_nowait).run(stop))
+    running = asyncio.create_task(Supervisor(Config(fleet.server.address, (), every), events.put_nowait).run(stop))
     try:
         yield events
     finally:
@@ -84,3 +86,17 @@ async def test_what_a_server_cannot_load_starts_over_and_the_rest_is_restored(fl
             (R2, Fate.RESTARTED),
         ]
         await the(events, "whole")
+
+
+async def test_a_base_that_cannot_be_reused_is_followed_by_a_full_checkpoint(fleet: Fleet) -> None:
+    """X05: and that by one that reuses again; else no checkpoint would succeed ever after."""
+    async with supervised(fleet, every=0.05) as events, asyncio.timeout(20):
+        await the(events, "restored")
+        fleet[Kind.AGENT].script[Upload] = CutVoid("base 'c1' no longer holds 1 session")
+        while (await events.get()).kind != "trouble":
+            pass
+        fleet[Kind.AGENT].script.clear()
+        for full in (True, False):
+            while (event := await events.get()).checkpoint is None:
+                pass
+            assert (event.checkpoint.base_checkpoint_id == "") == full
