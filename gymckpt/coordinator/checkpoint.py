@@ -184,15 +184,20 @@ class CheckpointTask:
             self.progress.set(self.current(), ended=True)
 
     async def _ask_the_quiet(self) -> None:
-        """Callers are told what keeps the gates from closing, also by members that report nothing by themselves."""
+        """Callers are told what keeps the gates from closing, also by members that report nothing by themselves. One that died before its turn came is
+        not waited for: a caller's work may wait for it as long as the prepare lasts."""
         while self.machine.stage in (Stage.PREPARING, Stage.HELD):
             await asyncio.sleep(QUIET_SECONDS)
             for boot_id, standing in self.machine.standings.items():
-                if standing.gate is Gate.CLOSING and standing.report is None:
-                    status = await self._members[boot_id].link.status(timeout=self._context.settings.patience)
-                    if not isinstance(status, Lost | Refusal):
-                        self.machine.reported(boot_id, status.report)
-                        self._announce()
+                unreported = standing.gate is Gate.CLOSING and standing.report is None
+                if not unreported and standing.gate is not Gate.UNTOUCHED:
+                    continue
+                status = await self._members[boot_id].link.status(timeout=self._context.settings.patience)
+                if isinstance(status, Lost) and status.gone:
+                    self.lose(boot_id, status.why)
+                elif unreported and not isinstance(status, Lost | Refusal):
+                    self.machine.reported(boot_id, status.report)
+                    self._announce()
 
     async def _reach_stage(self) -> None:
         stage = self.machine.stage

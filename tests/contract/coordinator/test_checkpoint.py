@@ -115,6 +115,20 @@ async def test_restarts_are_named_and_refused_in_a_scope(fleet: Fleet) -> None:
     assert page.restarts == (Restart(Episode("r1"), "agent/x: restart only"),)
 
 
+async def test_one_that_dies_before_its_turn_is_not_waited_for(fleet: Fleet) -> None:
+    """X24: an agent whose tool call went to it cannot become ready, however long the prepare lasts."""
+    fleet[Kind.AGENT].block(BLOCKER)
+    following = Following(fleet.client.create_checkpoint(CheckpointArguments("c1", prepare_timeout=600.0)))
+    await fleet.until(lambda: fleet[Kind.AGENT].gate is GateState.CLOSING)
+    await fleet[Kind.RESOURCES].die()
+    error = await following.end()
+    assert isinstance(error, ParticipantLost)
+    assert "resources/x" in error.message
+    assert {participant.gate for participant in fleet.all if participant is not fleet[Kind.RESOURCES]} == {
+        GateState.OPEN
+    }
+
+
 async def test_an_abort_interrupts_a_waiting_prepare_at_once(fleet: Fleet) -> None:
     """X04, C04, C05."""
     fleet[Kind.AGENT].block(BLOCKER)
