@@ -23,7 +23,11 @@ PASSED = "passed"
 
 def outcomes(suite: str, report: Path, *words: str) -> dict[str, str]:
     """Runs the shipped suite in a process of its own; by test, how it ended."""
-    line = [sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", "-p", "no:cacheprovider", *words]
+    settings = (
+        report.parent / "pytest.ini"
+    )  # of their own: an environment below this checkout would take ours, where warnings are errors
+    settings.write_text("[pytest]\nasyncio_mode = auto\n")
+    line = [sys.executable, "-m", "pytest", "-q", "-c", str(settings), "-p", "no:cacheprovider", *words]
     line += [f"--rootdir={report.parent}", f"--junit-xml={report}", str(Path(PARENT_DIR, suite, "tests"))]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("GYMCKPT_", "PYTEST_"))}
     ran = subprocess.run(
