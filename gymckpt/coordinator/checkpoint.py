@@ -84,6 +84,8 @@ class CheckpointTask:
     async def until(self, reached: Callable[[], bool]) -> Checkpoint:
         """Waits for the machine. Raises StaleEpoch when a newer coordinator decides, TransportFailed when this one stops."""
         await self._follow_until(lambda: reached() or self.machine.ended)
+        if self.machine.ended:
+            await asyncio.wait({self._task})  # whoever is answered may begin the next round at once
         self.check_running()
         return self.current().checkpoint
 
