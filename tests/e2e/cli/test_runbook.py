@@ -20,6 +20,7 @@ import pytest_asyncio
 from gymckpt.coordinator import CheckpointArguments, ResumePolicy
 from servers.demo.fleet import Program
 from tests.e2e.cli.processes import LONGEST_COMMAND, REPOSITORY, Ran, gymckpt
+from tests.e2e.disks import small_store
 from tests.e2e.fleets import COORDINATOR, until
 from tests.e2e.trouble.run import COUNTER, MEMBERS, Run, assert_rewarded, started_as
 
@@ -119,16 +120,8 @@ def attempt_of(rollout: str, said: Ran) -> int:
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where the run is; its store is on a small disk of its own when this user may mount one."""
-    directory = tmp_path_factory.mktemp("run")
-    store = directory / "store"
-    store.mkdir()
-    mounting = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "gymckpt-test", str(store)]
-    mounted = os.geteuid() == 0 and subprocess.run(mounting, capture_output=True, check=False).returncode == 0
-    try:
+    with small_store(tmp_path_factory.mktemp("run"), DISK) as directory:
         yield directory
-    finally:
-        if mounted:
-            subprocess.run(["umount", "--lazy", str(store)], check=True)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
