@@ -140,7 +140,7 @@ test: $(VENV_STAMP) ## Unit and contract tests
 
 .PHONY: e2e
 e2e: $(VENV_STAMP) ## Tests with real processes that are killed
-	@$(PYTEST) tests/e2e $(PYTEST_ARGS)
+	@$(PYTEST) tests/e2e -n 2 --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: nemo-gym-env
 nemo-gym-env: ## Make the environment of nemo-gym, or complete the one that NEMO_GYM_PYTHON names
