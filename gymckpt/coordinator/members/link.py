@@ -51,7 +51,7 @@ class Link:
         self._client = ParticipantClient(info.address)
         self._stream: ControlStream | None = None
         self._number = 0
-        self._dead = asyncio.Event()
+        self._waiting: set[asyncio.Timeout] = set()  # for answers
         self._why_dead = ""
 
     @property
@@ -66,7 +66,9 @@ class Link:
     def mark_gone(self, why: str) -> None:
         """The process is known to be dead: whoever waits for it stops."""
         self._why_dead = self._why_dead or why
-        self._dead.set()
+        for patience in self._waiting:
+            if not patience.expired():
+                patience.reschedule(0.0)
 
     async def close(self) -> None:
         if self._stream is not None:
@@ -93,20 +95,19 @@ class Link:
 
     async def send(self, fence: Fence, transition: Transition, deadline: float | None) -> Outcome:
         """Sends until it is answered, refused, `deadline` (of the event loop's clock) has passed, or the process is dead."""
-        exchange = asyncio.create_task(self._exchange(fence, transition))
-        death = asyncio.create_task(self._dead.wait())
+        patience = asyncio.timeout_at(deadline)
         try:
-            timeout = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
-            await asyncio.wait({exchange, death}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-            if exchange.done():
-                return exchange.result()
+            async with patience:
+                if self._why_dead:
+                    return Lost(self._why_dead, True)
+                self._waiting.add(patience)
+                return await self._exchange(fence, transition)
+        except TimeoutError:
             if self._why_dead:
                 return Lost(self._why_dead, True)
             return Lost(f"no answer to {type(transition).__name__.lower()} by its deadline", False)
         finally:
-            exchange.cancel()
-            death.cancel()
-            await asyncio.gather(exchange, death, return_exceptions=True)
+            self._waiting.discard(patience)
 
     async def _exchange(self, fence: Fence, transition: Transition) -> Outcome:
         while True:
