@@ -93,7 +93,9 @@ def serve(
     logging.basicConfig(
         level=log_level.upper(), stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
-    asyncio.run(_serve(session, store, listen, expect, gone, grace))
+    import uvloop
+
+    uvloop.run(_serve(session, store, listen, expect, gone, grace))
 
 
 async def _serve(

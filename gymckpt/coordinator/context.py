@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,14 +39,13 @@ class Context:
     faults: Faults
 
     def now(self) -> float:
-        """Monotonic seconds."""
-        return asyncio.get_running_loop().time()
+        """Seconds of the event loop's clock. An event loop itself may tell its time only in milliseconds."""
+        return time.monotonic()
 
 
 async def send(link: Link, fence: Fence, transition: Transition, deadline: float | None) -> Outcome:
     """Sends one transition and logs one line about it."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
+    began = time.monotonic()
     outcome = await link.send(fence, transition, deadline)
     log.info(
         "transition=%s checkpoint=%s participant=%s worker=%s episodes=%s epoch=%d sequence=%d seconds=%.4f outcome=%s",
@@ -56,7 +56,7 @@ async def send(link: Link, fence: Fence, transition: Transition, deadline: float
         _episodes(transition, outcome),
         fence.epoch,
         fence.sequence,
-        loop.time() - began,
+        time.monotonic() - began,
         _told(outcome),
     )
     return outcome
