@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ from servers.http.refusals import CalledServerFailed
 
 RETRY_SECONDS = 0.2
 PATIENCE_SECONDS = 600.0
+SILENCE = {"TCP_KEEPIDLE": 20, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 40_000}
+"""Calls have no time limit, so the kernel must notice a peer that vanished with its host or behind a NAT: it ends the connection 40 s after the last word of
+the other side, 20 + 4 * 5 s where nothing is under way. What was sent and is not acknowledged stops those probes, and would be repeated for a quarter of an
+hour: hence the last option, in milliseconds."""
 # A refused or broken connection; any other failure is the fault of the caller, and repeating would not help.
 _UNREACHED = (httpx.NetworkError, httpx.ConnectTimeout, httpx.RemoteProtocolError)
 
@@ -146,4 +151,17 @@ def http_client() -> httpx.AsyncClient:
 
 def _session() -> aiohttp.ClientSession:
     """As many connections as calls. httpx's own pool looks at every connection for every call, which kept an agent of forty rollouts busy."""
-    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), cookie_jar=aiohttp.DummyCookieJar())
+    connector = aiohttp.TCPConnector(limit=0, socket_factory=_attentive)
+    return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+
+def _attentive(address: aiohttp.AddrInfoType) -> socket.socket:
+    """A socket that notices silence; of SILENCE it has what the platform has."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in SILENCE.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import socket
 from collections.abc import Callable
 
 import httpx
@@ -10,7 +13,7 @@ import pytest
 from gymckpt.errors import StaleAttempt, TransportFailed
 from gymckpt.participant import REASON_HEADER
 from servers.http import client
-from servers.http.client import Outgoing, UnexpectedAnswer, http_client
+from servers.http.client import SILENCE, Outgoing, UnexpectedAnswer, http_client
 
 Handler = Callable[[httpx.Request], httpx.Response]
 
@@ -91,3 +94,42 @@ async def test_the_http_client_itself_keeps_no_cookie() -> None:
         request = http.build_request("GET", "http://tools/")
         http.cookies.extract_cookies(httpx.Response(200, headers={"set-cookie": "a=1"}, request=request))
         assert "cookie" not in http.build_request("GET", "http://tools/").headers
+
+
+async def test_the_kernel_is_told_to_notice_a_peer_that_vanished() -> None:
+    """X24: an open connection as the kernel has it; less than a minute of silence ends it."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, http_client() as http:
+        host, port = server.sockets[0].getsockname()
+        async with http.stream("GET", f"http://{host}:{port}/"):
+            [connection] = connected_to((host, port))
+        with connection:
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            told = {name: connection.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in SILENCE}
+    assert told == SILENCE
+    longest = told["TCP_KEEPIDLE"] + told["TCP_KEEPINTVL"] * told["TCP_KEEPCNT"]
+    assert longest * 1000 == told["TCP_USER_TIMEOUT"] < 60_000
+
+
+def connected_to(address: tuple[str, int]) -> list[socket.socket]:
+    """Copies of this process's connections to the address."""
+    found = []
+    for name in os.listdir("/dev/fd"):
+        try:
+            copy = socket.socket(fileno=os.dup(int(name)))
+        except OSError:
+            continue
+        try:
+            peer = copy.getpeername()
+        except OSError:
+            peer = None
+        if peer == address:
+            found.append(copy)
+        else:
+            copy.close()
+    return found
