@@ -10,7 +10,7 @@ from gymckpt.coordinator.values import Checkpoint, CheckpointPage
 from gymckpt.core.arguments import LATEST
 from gymckpt.core.manifest import CheckpointManifest, Decision, Intent
 from gymckpt.core.standing import Stage
-from gymckpt.errors import BlobNotFound, CheckpointNotFound, DamagedBlob, InvalidField
+from gymckpt.errors import BlobNotFound, CheckpointNotFound, DamagedBlob, GymckptError, InvalidField
 
 DETAILS = 10_000
 
@@ -30,6 +30,14 @@ def naming(checkpoint_id: str) -> Iterator[None]:
             f"the manifest of checkpoint {checkpoint_id!r} cannot be read: {error.message}; restore another",
             details={**error.details, "checkpoint_id": checkpoint_id},
         ) from error
+
+
+def not_restored(checkpoint_id: str, error: GymckptError) -> GymckptError:
+    """The same error, naming the checkpoint because of which a restore of it failed."""
+    return type(error)(
+        f"checkpoint {checkpoint_id!r} cannot be restored: {error.message}",
+        details={**error.details, "checkpoint_id": checkpoint_id},
+    )
 
 
 def page_start(token: str) -> int:

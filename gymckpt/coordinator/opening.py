@@ -6,23 +6,26 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gymckpt.coordinator.catalog import naming, resolve
+from gymckpt.coordinator.catalog import naming, not_restored, resolve
 from gymckpt.coordinator.context import Context
 from gymckpt.coordinator.members.link import Lost, Refusal
 from gymckpt.coordinator.members.registry import Member
 from gymckpt.coordinator.takeover import tell_decided
 from gymckpt.core.arguments import CheckpointArguments, RestoreArguments
 from gymckpt.core.decisions import gone_with, resident_entries, restore_targets
-from gymckpt.core.kinds import GateState
+from gymckpt.core.kinds import Fate, GateState
 from gymckpt.core.manifest import CheckpointManifest, Intent, ParticipantManifest, RestoreIntent
 from gymckpt.errors import (
     ArgumentConflict,
+    BlobNotFound,
     CheckpointAborted,
     CheckpointNotFound,
+    DamagedBlob,
     MemberMissing,
     StaleEpoch,
     StoreUnavailable,
 )
+from gymckpt.store.needed import check_needed
 
 STARTING_POLL_SECONDS = 0.1
 SILENT_INTERVALS = 3
@@ -114,7 +117,8 @@ async def open_checkpoint(context: Context, arguments: CheckpointArguments) -> t
 
 
 async def open_restore(context: Context, arguments: RestoreArguments) -> tuple[RestoreIntent, list[Member]]:
-    """Pins the checkpoint, gives every asked episode its attempt, and creates the intent. Raises what RestoreCheckpoint says."""
+    """Pins the checkpoint, sees that it can be read, gives every asked episode its attempt, and creates the intent. Raises what RestoreCheckpoint says; then
+    nothing of it is left."""
     records, round_id = context.records, arguments.round_id
     members = await ready_members(context)
     checkpoint_id = resolve(records, arguments.checkpoint_id)
@@ -130,6 +134,7 @@ async def open_restore(context: Context, arguments: RestoreArguments) -> tuple[R
         intent = RestoreIntent(
             records.epoch, records.next_sequence(), checkpoint_id, digest, targets, infos, arguments.digest
         )
+        await _check_readable(context, intent, members)
         stored = await records.open_restore(round_id, intent)
     except Exception:
         if round_id not in records.restores:
@@ -159,6 +164,17 @@ async def _read_residents(context: Context, manifest: CheckpointManifest) -> lis
     with naming(manifest.checkpoint_id):
         entries = resident_entries(manifest.participants)
         return await context.records.participant_manifests([entry.manifest for entry in entries]) if entries else []
+
+
+async def _check_readable(context: Context, intent: RestoreIntent, members: Sequence[Member]) -> None:
+    """Participants read their part when whatever it replaces has been stopped already. Where that could cost something that lives, all is read here before."""
+    if not any(member.holds.episodes for member in members):
+        return
+    episodes = [target.source for target in intent.targets if target.fate is Fate.RESTORED]
+    try:
+        await check_needed(context.records.store, intent.manifest, episodes)
+    except (BlobNotFound, DamagedBlob) as error:
+        raise not_restored(intent.checkpoint_id, error) from error
 
 
 def _check_here(manifest: CheckpointManifest, members: Sequence[Member]) -> None:

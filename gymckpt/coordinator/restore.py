@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from gymckpt.coordinator.catalog import not_restored
 from gymckpt.coordinator.context import Context, accident, send, send_all, troubles
 from gymckpt.coordinator.members.link import Link, Lost, Outcome, Refusal
 from gymckpt.coordinator.progress import Progress
@@ -191,17 +192,9 @@ class RestoreTask:
                 raise result.error
         for result in outcomes.values():
             if isinstance(result, Refusal) and isinstance(result.error, TOLD_AS_THEY_ARE):
-                raise self._told(result.error)
+                raise not_restored(self.intent.checkpoint_id, result.error)
         said = "; ".join(f"{name}: {why}" for name, why in failed.items())
         raise RestoreAborted(f"{what} failed at {said}", details={"participants": ",".join(failed)})
-
-    def _told(self, error: GymckptError) -> GymckptError:
-        """The same error, naming the checkpoint that cannot be restored."""
-        checkpoint_id = self.intent.checkpoint_id
-        return type(error)(
-            f"checkpoint {checkpoint_id!r} cannot be restored: {error.message}",
-            details={**error.details, "checkpoint_id": checkpoint_id},
-        )
 
     def _check_none_gone(self) -> None:
         dead = {link.name: link.gone for link in self._links if link.gone}

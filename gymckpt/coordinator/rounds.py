@@ -35,6 +35,7 @@ class Rounds:
         self._begun: CheckpointTask | RestoreTask | None = None
         self._beginning = ""
         self._working: set[asyncio.Task[Any]] = set()
+        self._opening: dict[str, asyncio.Task[RestoreTask]] = {}
         self._stopping = False
 
     def busy(self) -> str:
@@ -53,8 +54,13 @@ class Rounds:
         return await self._in_background(self._begin_checkpoint(context, arguments))
 
     async def begin_restore(self, context: Context, arguments: RestoreArguments) -> RestoreTask:
-        """Raises Conflict while another round runs, and what open_restore raises."""
-        return await self._in_background(self._begin_restore(context, arguments))
+        """Joins the restore of this id while it is opened, which may take as long as reading all that it needs. Raises Conflict while another round runs, and
+        what open_restore raises."""
+        opening = self._opening.get(arguments.round_id)
+        if opening is None:
+            opening = self._opening[arguments.round_id] = self._work(self._begin_restore(context, arguments))
+            opening.add_done_callback(lambda _: self._opening.pop(arguments.round_id))
+        return await unless_stopped(opening)
 
     async def retire(self, context: Context, episodes: tuple[Episode, ...], timeout: float) -> None:
         """Raises Conflict while another round holds gates, and what retire raises."""
@@ -148,10 +154,13 @@ class Rounds:
 
     async def _in_background(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs to its end although the caller stops waiting."""
+        return await unless_stopped(self._work(work))
+
+    def _work(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
         self._working.add(task)
         task.add_done_callback(self._working.discard)
-        return await unless_stopped(task)
+        return task
 
 
 async def unless_stopped(work: asyncio.Future[T]) -> T:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from gymckpt.core.report import LostEpisode
 from gymckpt.core.transitions import Install
 from gymckpt.errors import BlobNotFound, DamagedBlob, GymckptError, UnloadableState
 from gymckpt.rpc.codec import decode_checkpoint_manifest, decode_participant_manifest, decode_session
+from gymckpt.store.needed import needed_by
 
 if TYPE_CHECKING:
     from gymckpt.participant.base import Participant
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from gymckpt.store.interface import ArtifactStore
 
 GROUP = 64  # sessions whose parts are read in one go
-NAMED = 20  # rollouts that an error names
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ async def _records(p: Participant, store: ArtifactStore, install: Install, *, bo
         ours = [entry.manifest for entry in entries if boot_id in ("", entry.participant.boot_id)]
         manifests = [decode_participant_manifest(data) for data in await store.read(ours)] if ours else []
     except (BlobNotFound, DamagedBlob) as error:
-        raise _needed(error, [target.source for target in install.targets]) from error
+        raise needed_by(error, (target.source.rollout_id for target in install.targets)) from error
     return used_copies(record for manifest in manifests for record in manifest.records)
 
 
@@ -116,16 +116,8 @@ def _named(
     """The same error, naming the rollouts whose state needs the blob."""
     blob = error.details.get("digest")  # a blob that is whole but no session does not say which it was
     holding = {state for state, session in sessions.items() if any(str(part.digest) == blob for part in session.parts)}
-    needing = [record.episode for record in records if str(record.state) == blob or record.state in holding]
-    return _needed(error, needing or [record.episode for record in records])
-
-
-def _needed(error: BlobNotFound | DamagedBlob, episodes: Iterable[Episode]) -> GymckptError:
-    """The same error, naming the first rollouts of these episodes."""
-    rollouts = sorted({episode.rollout_id for episode in episodes})
-    named = ",".join(rollouts[:NAMED])
-    more = f" and {len(rollouts) - NAMED} more" if len(rollouts) > NAMED else ""
-    return type(error)(f"{error.message}; it is needed by {named}{more}", details={**error.details, "rollouts": named})
+    needing = [record for record in records if str(record.state) == blob or record.state in holding]
+    return needed_by(error, (record.episode.rollout_id for record in needing or records))
 
 
 async def _load(

@@ -169,7 +169,7 @@ class Supervisor:
             self._tell(Event("restored", restore=progress[-1], restore_id=arguments.restore_id))
 
     async def _start_over(self, client: CoordinatorClient, unreadable: tuple[Episode, ...]) -> None:
-        """No restore of what the store has lost will ever succeed: its rollouts go on from their input, as the attempt after the one that was given in vain."""
+        """No restore of what the store has lost will ever succeed: its rollouts go on from their input, as the attempt after the one that was given last."""
         troubles = (await client.explain_recovery()).troubles
         given = tuple(trouble.episode for trouble in troubles if trouble.restore in unreadable)
         await client.retire_episodes(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,11 +11,12 @@ import pytest
 from gymckpt.coordinator import CheckpointArguments, OnUnloadable, RestoreArguments, RestoreStage, Stage
 from gymckpt.core.ids import Digest, Episode
 from gymckpt.core.kinds import Fate, GateState, Kind
-from gymckpt.core.manifest import Floor, RestoreTarget, StoredSession
+from gymckpt.core.manifest import Floor, Part, RestoreTarget, StoredSession
 from gymckpt.core.report import LostEpisode, Report, Restart
 from gymckpt.core.transitions import Activate, Confirm, Install, Retire, Transition
 from gymckpt.errors import (
     ArgumentConflict,
+    BlobNotFound,
     CheckpointNotFound,
     Conflict,
     DamagedBlob,
@@ -25,6 +27,7 @@ from gymckpt.errors import (
     UnloadableState,
 )
 from gymckpt.rpc import codec
+from gymckpt.store import MemoryStore
 from tests.contract.coordinator.fleet import SETTINGS, Fleet
 
 R1, R2, R3, R4 = (Episode(f"r{n}") for n in range(1, 5))
@@ -217,6 +220,86 @@ async def test_a_damaged_checkpoint_is_told_as_such(fleet: Fleet) -> None:
     with pytest.raises(DamagedBlob, match="blob 00"):
         await fleet.client.restore(RestoreArguments("one", "c1"))
     assert live(fleet) == [set()] * 4
+
+
+@pytest.mark.parametrize("policy", list(OnUnloadable))
+@pytest.mark.parametrize("lost", ["part", "session", "participant manifest", "manifest"])
+async def test_a_checkpoint_that_cannot_be_read_costs_nothing_that_lives(
+    fleet: Fleet, lost: str, policy: OnUnloadable
+) -> None:
+    """X08, X14: nobody is told anything, nothing is written, no attempt is given, and what runs goes on; what needs nothing of the damage is restored."""
+    digest = await lacking(fleet, lost)
+    del fleet.log[:]
+    names = await fleet.names("")
+    everyone = lost.endswith("manifest")
+    with pytest.raises(BlobNotFound) as refused:
+        await fleet.client.restore(RestoreArguments("one", "c1", (R1, R2), policy))
+    details = {"digest": str(digest), "checkpoint_id": "c1", "rollouts": "r1,r2" if everyone else "r1"}
+    assert refused.value.details == details
+    assert all(value in refused.value.message for value in details.values())
+    assert fleet.log == []
+    assert await fleet.names("") == names
+    assert {episode for episode, _ in fleet[Kind.AGENT].sessions} == {R1, R2}
+    if not everyone:
+        assert [t.target for t in await fleet.client.restore(RestoreArguments("two", "c1", (R2,)))] == [
+            Episode("r2", 1)
+        ]
+        assert (await fleet.client.restore(RestoreArguments("one", "latest", (R2,))))[0].attempt == 2
+
+
+async def lacking(fleet: Fleet, lost: str) -> Digest:
+    """A checkpoint of r1 and r2, which go on living, and a blob that it has lost: of r1 at an agent, or of all. The coordinator has the manifest in memory."""
+    found: dict[str, Digest] = {}
+    for rollout in (R2, R1):
+        (part,) = await fleet.store.write([f"state of {rollout}".encode()])
+        (state,) = await fleet.store.write([codec.encode_session(StoredSession("fake/1", (Part("own", part),)))])
+        fleet[Kind.AGENT].host(rollout, state=state)
+        found.update(part=part, session=state)
+    for participant in fleet.all:
+        participant.stored = {R1, R2}
+    await fleet.checkpoint("c1")
+    taken = (await fleet.client.get_checkpoint("c1")).checkpoint
+    assert taken.manifest is not None
+    found["manifest"] = taken.manifest
+    (manifest,) = await fleet.store.read([taken.manifest])
+    (agent,) = [
+        entry
+        for entry in codec.decode_checkpoint_manifest(manifest).participants
+        if entry.participant.id.kind is Kind.AGENT
+    ]
+    found["participant manifest"] = agent.manifest
+    assert isinstance(fleet.store, MemoryStore)
+    del fleet.store._blobs[found[lost]]
+    return found[lost]
+
+
+async def test_a_checkpoint_is_read_once_where_nothing_lives(fleet: Fleet) -> None:
+    """X39: nothing can be lost, so only the participants read it; here they need not."""
+    await lacking(fleet, "part")
+    for participant in fleet.all:
+        participant.sessions.clear()
+    assert (await fleet.client.restore(RestoreArguments("one", "c1")))[0].fate is Fate.RESTORED
+
+
+async def test_a_restore_is_joined_while_its_checkpoint_is_read(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C60, X28: a caller that lost its answer repeats the call at any moment."""
+    await lacking(fleet, "session")
+    reading, go_on = asyncio.Event(), asyncio.Event()
+    find = fleet.store.read
+
+    async def slow(digests: Sequence[Digest]) -> list[bytes]:
+        reading.set()
+        await go_on.wait()
+        return await find(digests)
+
+    monkeypatch.setattr(fleet.store, "read", slow)
+    one, other = (asyncio.create_task(fleet.client.restore(RestoreArguments("one", "c1", (R2,)))) for _ in range(2))
+    await reading.wait()
+    with pytest.raises(Conflict, match="restore-one"):
+        await fleet.client.restore(RestoreArguments("two", "c1", (R2,)))
+    one.cancel()
+    go_on.set()
+    assert [target.attempt for target in await other] == [1]
 
 
 async def test_a_restore_needs_every_participant_of_its_checkpoint(fleet: Fleet) -> None:

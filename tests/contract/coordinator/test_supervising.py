@@ -13,6 +13,7 @@ from gymckpt.core.ids import Episode
 from gymckpt.core.kinds import Kind
 from gymckpt.core.transitions import Confirm, Install, Upload
 from gymckpt.errors import BlobNotFound, CutVoid, DamagedBlob, GymckptError, RestoreAborted
+from gymckpt.store import MemoryStore
 from gymckpt.supervisor import Config, Event, Supervisor
 from tests.contract.coordinator.fleet import Fleet
 from tests.contract.coordinator.test_recovery import R1, R2, published
@@ -20,10 +21,15 @@ from tests.contract.coordinator.test_recovery import R1, R2, published
 
 @asynccontextmanager
 async def supervised(
-    fleet: Fleet, unloadable: Episode | None = None, every: float = 0.0
+    fleet: Fleet, unloadable: Episode | None = None, every: float = 0.0, *, lacking: bool = False
 ) -> AsyncIterator[asyncio.Queue[Event]]:
-    """Events of a supervisor that finds the episodes of a checkpoint lost, as after a death."""
+    """Events of a supervisor that finds the episodes of a checkpoint lost, as after a death; `lacking`: and the checkpoint without its states."""
     await published(fleet, R1, R2)
+    if lacking:
+        assert isinstance(fleet.store, MemoryStore)
+        (state,) = {record.state for record in fleet[Kind.AGENT].sessions.values()}
+        assert state is not None
+        del fleet.store._blobs[state]
     await fleet[Kind.RESOURCES].die()
     fresh = await fleet.add(Kind.RESOURCES)
     fresh.stored = {R1, R2}
@@ -74,6 +80,14 @@ async def test_what_the_store_has_lost_starts_over(fleet: Fleet, failure: Gymckp
         retired = await the(events, "retired")
         assert retired.episodes == (Episode("r1", 1), Episode("r2", 1))
         await the(events, "whole")
+
+
+async def test_what_the_store_is_known_to_have_lost_starts_over_at_once(fleet: Fleet) -> None:
+    """X13, X14: no attempt is given out in vain."""
+    async with supervised(fleet, lacking=True) as events:
+        assert (await the(events, "retired")).episodes == (R1, R2)
+        await the(events, "whole")
+        assert await fleet.names("intents") == ["intents/c1"]
 
 
 async def test_what_a_server_cannot_load_starts_over_and_the_rest_is_restored(fleet: Fleet) -> None:

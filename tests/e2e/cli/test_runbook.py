@@ -259,6 +259,26 @@ async def test_a_damaged_store_is_repaired_from_the_servers_and_an_older_checkpo
     assert (await rollout).status_code in (200, 409)  # done before it was replaced, or not
 
 
+async def test_what_runs_goes_on_when_a_restore_from_damage_is_refused(run: OnCall) -> None:
+    """Restore refused, then Store damaged: nothing was stopped, so that the rollout ends with its reward as the attempt that it was. X08, X14, X28."""
+    rollout = await run.playing("spared")
+    before = set((run.served / "blobs.v1").rglob("*.*"))
+    await run.checkpoint("spoilt")
+    manifest = str((await run.client.get_checkpoint("spoilt")).checkpoint.manifest).replace(":", ".")
+    for blob in set((run.served / "blobs.v1").rglob("*.*")) - before:
+        if blob.name != manifest:
+            blob.write_bytes(bytes([blob.read_bytes()[0] ^ 1]) + blob.read_bytes()[1:])
+
+    reason, step = await run.refused("checkpoint", "restore", "spoilt")
+
+    assert (reason, DAMAGED in step) == ("DAMAGED_BLOB", True)
+    await assert_rewarded(rollout)
+    repaired = await run.follow("repair", NEW="mended")
+    assert "checkpoint mended: PUBLISHED" in repaired.stdout
+    assert (await run.command("checkpoint", "delete", "spoilt")).code == 0
+    assert (await run.command("store", "verify")).code == 0
+
+
 async def test_a_full_store_moves_to_another_disk(run: OnCall, tmp_path: Path) -> None:
     """Store full. C24, X02."""
     if not run.served.is_mount():

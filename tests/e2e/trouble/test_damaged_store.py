@@ -122,3 +122,28 @@ def test_a_manifest_that_is_lost_is_named_with_everyone_in_its_checkpoint(proces
     assert (refused.code, refused.error["details"]["checkpoint_id"]) == (4, "newer")
     assert digest in refused.error["message"]
     assert run("checkpoint", "restore", "older", "--json").code == 0
+
+
+def test_a_restore_from_damage_stops_nothing_that_lives(processes: Processes, store: Path) -> None:
+    """X08, X14, X28: it is refused before anybody is asked to stop, and what it was to replace goes on as the attempt that it was."""
+    run = started(processes, store)
+    run.count("live", 5, "s-live")
+    run.count("r1", 1, "s1")
+    assert run("checkpoint", "create", "mixed").code == 0
+    file, digest = blob_with(store, b"5")
+    flip(file)
+
+    refused = run("checkpoint", "restore", "mixed", "--json")
+    assert (refused.code, refused.error["reason"]) == (4, "DAMAGED_BLOB")
+    details = refused.error["details"]
+    assert details == {"digest": digest, "checkpoint_id": "mixed", "rollouts": "live"}
+    assert all(value in refused.error["message"] for value in details.values())
+
+    assert run.call("/add?by=1", "live", "s-live") == {"value": 6}
+    assert run.call("/add?by=1", "r1", "s1") == {"value": 2}
+    recovery = run("explain", "--json").json["recovery"]
+    assert (recovery["checkpoint_id"], recovery["rollouts"], recovery["troubles"]) == ("mixed", 2, [])
+    assert run("checkpoint", "create", "after", "--full").code == 0
+    restored = run("checkpoint", "restore", "after", "--json").json["restored"]
+    assert [entry["target"] for entry in restored] == ["live-a1", "r1-a1"]
+    assert run.call("/add?by=1", "live-a1", "s-live") == {"value": 7}
