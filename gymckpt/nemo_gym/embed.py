@@ -19,6 +19,7 @@ from gymckpt.nemo_gym.gate import Gate
 from gymckpt.nemo_gym.identity import Identity
 from gymckpt.nemo_gym.participants import SEED_ROUTES, GymModel, GymResources, refuse_workers
 from gymckpt.nemo_gym.settings import Settings
+from gymckpt.participant.asgi import Severing
 from gymckpt.participant.base import Participant
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
         def setup_webserver(self) -> FastAPI: ...
         def setup_liveness(self, app: FastAPI) -> None: ...
+        def setup_cancellation_middleware(self, app: FastAPI) -> None: ...
         def get_session_middleware_key(self) -> str: ...
         def rollout_id_from_run(self, body: Any) -> str | None: ...
         def gymckpt_adapter(self) -> Adapter[Any, Any]: ...
@@ -74,6 +76,13 @@ class Participation(_Server):
         elif isinstance(participant, GymAgent):
             captured = self.rollout_id_from_run
             app.user_middleware.append(Middleware(Presence, participant=participant, captured=captured))
+
+    def setup_cancellation_middleware(self, app: FastAPI) -> None:
+        """The last of the middleware: what is inside of it answers cancelled calls with an error, which an agent would give to the model."""
+        super().setup_cancellation_middleware(app)
+        participant = getattr(app.state, "gymckpt", None)
+        if participant is not None:
+            app.add_middleware(Severing, participant=participant)
 
 
 def make_participant(server_class: S, adapter: type[Adapter[Any, Any]] | None = None) -> S:

@@ -88,6 +88,33 @@ class AdmissionMiddleware:
             await refuse(error, send)
 
 
+class Severing:
+    """Pure ASGI, for outside of a middleware that answers cancelled calls itself: while checkpointing is on, such an answer is not sent either, and the
+    connection ends."""
+
+    def __init__(self, app: App, participant: Participant) -> None:
+        self._app = app
+        self._participant = participant
+        self._connections = Connections()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        if task is None or scope["type"] != "http" or not self._participant.enabled:
+            await self._app(scope, receive, send)
+            return
+
+        async def unless_cancelled(message: Message) -> None:
+            if task.cancelling():
+                self._connections.sever(scope)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, unless_cancelled)
+        except asyncio.CancelledError:
+            self._connections.sever(scope)
+            raise
+
+
 class _ResourcesCall:
     """One call to a resources server."""
 
