@@ -143,9 +143,18 @@ def _lost_state(living: Mapping[Episode, Holding], members: Sequence[Present]) -
     for source, (episode, boots) in ((source, (each.episode, each.boots)) for source, each in living.items()):
         gone = [p for p in sorted(boots) if episode not in listed.get(p, ()) and not boots[p] & here]
         if gone and not _has_ended(episode, boots, set(gone), listed):
-            why = f"{gone[0]} held {episode} in a process that is gone; restore {source} from the checkpoint"
+            why = f"{gone[0]} held {episode} in a process that is gone; {_remedy(source, episode, gone)}"
             found.append(Trouble(episode, gone[0], why, source))
     return found
+
+
+def _remedy(source: Episode, episode: Episode, gone: Sequence[ParticipantId]) -> str:
+    """The next call of an attempt that no restore gave out is let in by a new model server. Until it comes nobody can say whether the calls before it are in a
+    ledger file, and a checkpoint has none of them: so the episode is named nevertheless."""
+    restore = f"restore {source} from the checkpoint"
+    if episode.attempt > 0 or any(participant.kind is not Kind.MODEL for participant in gone):
+        return restore
+    return f"its next call goes on where the ledger file of that server ends; if it keeps none, {restore}"
 
 
 def _has_ended(

@@ -64,6 +64,21 @@ def test_the_death_of_one_server_names_what_it_held(dead: ParticipantId) -> None
     assert (found.rollouts, found.recoverable) == (1, 1)
 
 
+@pytest.mark.parametrize(
+    ("attempt", "dead", "goes_on"), [(0, (M,), True), (1, (M,), False), (0, (M, R), False), (0, (R,), False)]
+)
+def test_only_what_no_restore_gave_out_may_go_on_after_the_death_of_its_model_server(
+    attempt: int, dead: tuple[ParticipantId, ...], goes_on: bool
+) -> None:
+    """X38: a model server holds the calls of what a restore gave out before it was born. Whatever goes on by itself may be restored as well."""
+    episode = Episode("r1", attempt)
+    members = [present(p, boot=SECOND) if p in dead else present(p, episode) for p in (E, A, R, M)]
+    [trouble] = explain("c", held(E, A, R, M, episode=episode), members, {}, {}).troubles
+    assert trouble.restore == ONE
+    assert ("its next call goes on" in trouble.why) is goes_on
+    assert "restore r1 from the checkpoint" in trouble.why
+
+
 def test_a_server_that_is_dead_and_not_back_yet_has_lost_it_too() -> None:
     """The one that follows it need not be there to know."""
     assert told(explain("c", held(E, A, R), WHOLE[:2], {}, {})) == [("r1", "resources/x", "r1")]
