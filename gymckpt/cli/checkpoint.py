@@ -11,7 +11,7 @@ import click
 from click.core import ParameterSource
 
 from gymckpt.cli import follow, options
-from gymckpt.cli.exits import Exit
+from gymckpt.cli.exits import DAMAGED, Exit
 from gymckpt.cli.output import table
 from gymckpt.cli.session import Session, pass_session, shared_options
 from gymckpt.cli.shapes import checkpoint_shape, page_shape, progress_shape, restore_shape
@@ -148,14 +148,12 @@ def list_(session: Session, limit: int) -> None:
     Example: gymckpt checkpoint list --limit 5
     """
     found = session.call(lambda client: _newest(client, limit))
-    rows = [
-        (c.checkpoint_id, c.stage.name, f"{c.epoch}.{c.sequence}", _when(c.unix_millis), c.episodes, c.restarts, c.lost,
-         " ".join(f"{key}={value}" for key, value in sorted(c.labels.items())) or c.why_aborted)
-        for c in found
-    ]  # fmt: skip
     columns = ("CHECKPOINT", "STAGE", "EPOCH.SEQ", "TAKEN (UTC)", "EPISODES", "RESTARTS", "LOST", "LABELS")
     shape = {"checkpoints": [checkpoint_shape(c) for c in found]}
-    session.out.answer(shape, table(columns, rows, "no checkpoints"))
+    session.out.answer(shape, table(columns, [_row(c) for c in found], "no checkpoints"))
+    unreadable = [c.checkpoint_id for c in found if c.why_unreadable]
+    if unreadable:
+        session.out.warn(f"nothing can be restored from {', '.join(unreadable)}; {DAMAGED}")
 
 
 @checkpoint.command()
@@ -274,6 +272,13 @@ async def _newest(client: CoordinatorClient, limit: int) -> list[Checkpoint]:
         if not token:
             break
     return found
+
+
+def _row(c: Checkpoint) -> tuple[object, ...]:
+    counts = ("?", "?", "?") if c.why_unreadable else (c.episodes, c.restarts, c.lost)
+    labels = " ".join(f"{key}={value}" for key, value in sorted(c.labels.items()))
+    about = labels or c.why_aborted or (f"its manifest cannot be read: {c.why_unreadable}" if c.why_unreadable else "")
+    return (c.checkpoint_id, c.stage.name, f"{c.epoch}.{c.sequence}", _when(c.unix_millis), *counts, about)
 
 
 async def _pages(client: CoordinatorClient, checkpoint_id: str) -> list[CheckpointPage]:

@@ -12,6 +12,7 @@ from gymckpt.cli.session import Session, pass_session, shared_options
 from gymckpt.cli.shapes import member_report_shape, recovery_shape
 from gymckpt.cli.summary import member_lines
 from gymckpt.coordinator import CoordinatorClient, MemberReport, Recovery, Trouble
+from gymckpt.errors import BlobNotFound, DamagedBlob
 
 SHOWN = 20
 
@@ -26,14 +27,26 @@ def explain(session: Session) -> None:
 
     Example: gymckpt explain
     """
-    members, recovery = session.call(_asked)
-    shape = {"members": [member_report_shape(member) for member in members], "recovery": recovery_shape(recovery)}
+    members, recovery, unreadable = session.call(_asked)
+    shape = {
+        "members": [member_report_shape(member) for member in members],
+        "recovery": None if recovery is None else recovery_shape(recovery),
+    }
     lines = [line for member in members for line in member_lines(member)] or [NOBODY]
-    session.out.answer(shape, *lines, *recovery_lines(recovery))
+    session.out.answer(shape, *lines, *([] if recovery is None else recovery_lines(recovery)))
+    if unreadable is not None:
+        raise unreadable
 
 
-async def _asked(client: CoordinatorClient) -> tuple[Sequence[MemberReport], Recovery]:
-    return await client.explain_blockers(), await client.explain_recovery()
+async def _asked(
+    client: CoordinatorClient,
+) -> tuple[Sequence[MemberReport], Recovery | None, BlobNotFound | DamagedBlob | None]:
+    """A latest checkpoint that cannot be read hides what a crash would cost, not what blocks."""
+    members = await client.explain_blockers()
+    try:
+        return members, await client.explain_recovery(), None
+    except (BlobNotFound, DamagedBlob) as error:
+        return members, None, error
 
 
 def recovery_lines(recovery: Recovery) -> list[str]:

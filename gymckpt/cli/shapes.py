@@ -49,6 +49,7 @@ def checkpoint_shape(checkpoint: Checkpoint) -> Shape:
         "blobs_sent": checkpoint.blobs_sent,
         "bytes_sent": checkpoint.bytes_sent,
         "waited_for": checkpoint.waited_for,
+        "why_unreadable": checkpoint.why_unreadable,
     }
 
 

@@ -29,7 +29,9 @@ def checkpoint_lines(checkpoint: Checkpoint) -> list[str]:
     ]
     if checkpoint.why_aborted:
         lines.append(f"  why: {checkpoint.why_aborted}")
-    if checkpoint.stage in (Stage.UPLOADING, Stage.PUBLISHED):
+    if checkpoint.why_unreadable:
+        lines.append(f"  nothing can be restored from it, its manifest cannot be read: {checkpoint.why_unreadable}")
+    elif checkpoint.stage in (Stage.UPLOADING, Stage.PUBLISHED):
         lines.append(
             f"  {counted(checkpoint.episodes, 'episode')} can continue, {checkpoint.restarts} would restart, "
             f"{checkpoint.lost} {'is' if checkpoint.lost == 1 else 'are'} lost"

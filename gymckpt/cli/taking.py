@@ -18,7 +18,7 @@ RENEWALS = 3  # within one gate lease
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """How the round ended, which episodes it lost, which older checkpoints were deleted, and which were to be but are pinned, with the refusal."""
+    """How the round ended, which episodes it lost, which older checkpoints were deleted, and which were left beyond those to keep, with the reason."""
 
     end: CheckpointProgress
     lost: tuple[LostEpisode, ...] = ()
@@ -87,16 +87,23 @@ async def _check_closed(client: CoordinatorClient, arguments: CheckpointArgument
 
 
 async def _let_go(client: CoordinatorClient, keep: int) -> tuple[list[str], list[tuple[str, str]]]:
-    """Deletes all published checkpoints but the newest `keep`; those that are pinned stay."""
-    published: list[str] = []
+    """Deletes all published checkpoints but the newest `keep`. Those that are pinned stay; so does one that cannot be read, which is nothing to go back to and
+    is not counted: what becomes of it is for a person to say."""
+    whole: list[str] = []
+    deleted: list[str] = []
+    kept: list[tuple[str, str]] = []
     token = ""
     while True:
         page, token = await client.list_checkpoints(page_size=1000, page_token=token)
-        published += [checkpoint.checkpoint_id for checkpoint in page if checkpoint.stage is Stage.PUBLISHED]
+        for checkpoint in (checkpoint for checkpoint in page if checkpoint.stage is Stage.PUBLISHED):
+            name, why = checkpoint.checkpoint_id, checkpoint.why_unreadable
+            if why:
+                kept.append((name, f"the manifest of checkpoint {name!r} cannot be read: {why}"))
+            else:
+                whole.append(name)
         if not token:
             break
-    deleted, kept = [], []
-    for checkpoint_id in published[keep:]:
+    for checkpoint_id in whole[keep:]:
         try:
             await client.delete_checkpoint(checkpoint_id)
             deleted.append(checkpoint_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gymckpt.coordinator.records import Records
 from gymckpt.coordinator.values import Checkpoint, CheckpointPage
@@ -55,16 +56,36 @@ def next_token(start: int, size: int, total: int) -> str:
 
 async def ended_checkpoint(records: Records, checkpoint_id: str) -> Checkpoint:
     """Raises CheckpointNotFound for an id that was never used, or is still undecided; BlobNotFound or DamagedBlob when its manifest cannot be read."""
+    with naming(checkpoint_id):
+        return await _ended(records, checkpoint_id)
+
+
+async def listed_checkpoint(records: Records, checkpoint_id: str) -> Checkpoint:
+    """One whose manifest cannot be read says so, and what is known without it: it must not hide the others. Raises CheckpointNotFound."""
+    try:
+        return await _ended(records, checkpoint_id)
+    except (BlobNotFound, DamagedBlob) as error:
+        decision = records.decisions[checkpoint_id]
+        known = _without_manifest(checkpoint_id, records.intents.get(checkpoint_id), decision)
+        return replace(
+            known,
+            stage=Stage.PUBLISHED,
+            unix_millis=decision.unix_millis,
+            manifest=decision.manifest,
+            why_aborted="",
+            why_unreadable=error.message,
+        )
+
+
+async def _ended(records: Records, checkpoint_id: str) -> Checkpoint:
     decision = await records.decision(checkpoint_id)
-    intent = records.intents.get(checkpoint_id)
     if decision is None:
         raise CheckpointNotFound(
             f"there is no checkpoint {checkpoint_id!r}; list those that exist", details={"checkpoint_id": checkpoint_id}
         )
     if decision.manifest is None or checkpoint_id in records.deleted:
-        return _without_manifest(checkpoint_id, intent, decision)
-    with naming(checkpoint_id):
-        return _with_manifest(await records.checkpoint_manifest(decision.manifest), decision)
+        return _without_manifest(checkpoint_id, records.intents.get(checkpoint_id), decision)
+    return _with_manifest(await records.checkpoint_manifest(decision.manifest), decision)
 
 
 async def read_page(records: Records, checkpoint: Checkpoint, size: int, token: str) -> CheckpointPage:
@@ -72,7 +93,8 @@ async def read_page(records: Records, checkpoint: Checkpoint, size: int, token: 
     start = page_start(token)
     if checkpoint.manifest is None:
         return CheckpointPage(checkpoint)
-    manifest = await records.checkpoint_manifest(checkpoint.manifest)
+    with naming(checkpoint.checkpoint_id):
+        manifest = await records.checkpoint_manifest(checkpoint.manifest)
     first = start == 0
     return CheckpointPage(
         checkpoint,

@@ -335,6 +335,7 @@ def _checkpoint(message: pb.Checkpoint) -> values.Checkpoint:
         message.blobs_sent,
         message.bytes_sent,
         message.waited_for,
+        message.why_unreadable,
     )
 
 

@@ -170,7 +170,7 @@ class Coordinator:
             yield progress
 
     async def get(self, checkpoint_id: str, size: int = 1000, token: str = "") -> CheckpointPage:
-        """A checkpoint with a page of its episodes. Raises CheckpointNotFound."""
+        """A checkpoint with a page of its episodes. Raises CheckpointNotFound; BlobNotFound or DamagedBlob when its manifest cannot be read."""
         context = await self._context()
         checkpoint = await self._checkpoint(context, catalog.resolve(context.records, checkpoint_id))
         return await catalog.read_page(context.records, checkpoint, size, token)
@@ -283,7 +283,7 @@ class Coordinator:
     async def _checkpoint(self, context: Context, checkpoint_id: str) -> Checkpoint:
         task = self._rounds.checkpoints.get(checkpoint_id)
         return (
-            task.progress.value.checkpoint if task else await catalog.ended_checkpoint(context.records, checkpoint_id)
+            task.progress.value.checkpoint if task else await catalog.listed_checkpoint(context.records, checkpoint_id)
         )
 
 

@@ -270,6 +270,7 @@ def _checkpoint(checkpoint: values.Checkpoint) -> pb.Checkpoint:
         blobs_sent=checkpoint.blobs_sent,
         bytes_sent=checkpoint.bytes_sent,
         waited_for=checkpoint.waited_for,
+        why_unreadable=checkpoint.why_unreadable[:MAX_WHY],
     )
 
 

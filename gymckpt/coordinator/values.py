@@ -48,6 +48,7 @@ class Checkpoint:
     blobs_sent: int = 0
     bytes_sent: int = 0
     waited_for: int = 0
+    why_unreadable: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -719,6 +719,7 @@ class Checkpoint(_message.Message):
     BLOBS_SENT_FIELD_NUMBER: _builtins.int
     BYTES_SENT_FIELD_NUMBER: _builtins.int
     WAITED_FOR_FIELD_NUMBER: _builtins.int
+    WHY_UNREADABLE_FIELD_NUMBER: _builtins.int
     checkpoint_id: _builtins.str
     """Its id."""
     stage: Global___CheckpointStage.ValueType
@@ -728,7 +729,7 @@ class Checkpoint(_message.Message):
     sequence: _builtins.int
     """See epoch."""
     unix_millis: _builtins.int
-    """Wall-clock time of the snapshot, milliseconds since 1970, for people only; zero before it."""
+    """Wall-clock time of the snapshot, milliseconds since 1970, for people only; zero before it. That of the decision when the manifest cannot be read."""
     base_checkpoint_id: _builtins.str
     """The checkpoint whose blobs it may reuse; empty when none."""
     episodes: _builtins.int
@@ -751,6 +752,10 @@ class Checkpoint(_message.Message):
     """See blobs_sent."""
     waited_for: _builtins.int
     """How much work was under way when the gates began to close and had to end first, at all members together: tool calls, turns that cannot park, verifications."""
+    why_unreadable: _builtins.str
+    """Why its manifest cannot be read, so that nothing can be restored from it; empty when nothing is known to be wrong. Set only on a published one; labels and counts,
+    which stand in the manifest alone, are unset then.
+    """
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """The caller's labels."""
@@ -785,10 +790,11 @@ class Checkpoint(_message.Message):
         blobs_sent: _builtins.int = ...,
         bytes_sent: _builtins.int = ...,
         waited_for: _builtins.int = ...,
+        why_unreadable: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_checkpoint_id", b"base_checkpoint_id", "blobs_sent", b"blobs_sent", "bytes_sent", b"bytes_sent", "checkpoint_id", b"checkpoint_id", "episodes", b"episodes", "epoch", b"epoch", "labels", b"labels", "lost", b"lost", "manifest", b"manifest", "participants", b"participants", "pause_seconds", b"pause_seconds", "prepare_seconds", b"prepare_seconds", "restarts", b"restarts", "sequence", b"sequence", "stage", b"stage", "unix_millis", b"unix_millis", "upload_seconds", b"upload_seconds", "waited_for", b"waited_for", "why_aborted", b"why_aborted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_checkpoint_id", b"base_checkpoint_id", "blobs_sent", b"blobs_sent", "bytes_sent", b"bytes_sent", "checkpoint_id", b"checkpoint_id", "episodes", b"episodes", "epoch", b"epoch", "labels", b"labels", "lost", b"lost", "manifest", b"manifest", "participants", b"participants", "pause_seconds", b"pause_seconds", "prepare_seconds", b"prepare_seconds", "restarts", b"restarts", "sequence", b"sequence", "stage", b"stage", "unix_millis", b"unix_millis", "upload_seconds", b"upload_seconds", "waited_for", b"waited_for", "why_aborted", b"why_aborted", "why_unreadable", b"why_unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

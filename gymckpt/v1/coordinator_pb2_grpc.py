@@ -191,14 +191,14 @@ class CoordinatorServiceServicer(object):
     def GetCheckpoint(self, request, context):
         """Reads one checkpoint, whole or under way.
 
-        Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND.
+        Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND its manifest cannot be read.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListCheckpoints(self, request, context):
-        """Lists checkpoints that were not deleted, newest first, a page at a time.
+        """Lists checkpoints that were not deleted, newest first, a page at a time. One whose manifest cannot be read is among them, and says why.
 
         Errors: only those of every RPC.
         """

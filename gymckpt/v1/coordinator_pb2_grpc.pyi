@@ -71,10 +71,10 @@ class CoordinatorServiceStub:
     GetCheckpoint: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.GetCheckpointRequest, _coordinator_pb2.GetCheckpointResponse]
     """Reads one checkpoint, whole or under way.
 
-    Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND.
+    Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND its manifest cannot be read.
     """
     ListCheckpoints: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ListCheckpointsRequest, _coordinator_pb2.ListCheckpointsResponse]
-    """Lists checkpoints that were not deleted, newest first, a page at a time.
+    """Lists checkpoints that were not deleted, newest first, a page at a time. One whose manifest cannot be read is among them, and says why.
 
     Errors: only those of every RPC.
     """
@@ -190,10 +190,10 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
     GetCheckpoint: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.GetCheckpointRequest, _coordinator_pb2.GetCheckpointResponse]  # type: ignore[assignment]
     """Reads one checkpoint, whole or under way.
 
-    Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND.
+    Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND its manifest cannot be read.
     """
     ListCheckpoints: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ListCheckpointsRequest, _coordinator_pb2.ListCheckpointsResponse]  # type: ignore[assignment]
-    """Lists checkpoints that were not deleted, newest first, a page at a time.
+    """Lists checkpoints that were not deleted, newest first, a page at a time. One whose manifest cannot be read is among them, and says why.
 
     Errors: only those of every RPC.
     """
@@ -342,7 +342,7 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_coordinator_pb2.GetCheckpointResponse, _abc.Awaitable[_coordinator_pb2.GetCheckpointResponse]]:
         """Reads one checkpoint, whole or under way.
 
-        Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND.
+        Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND its manifest cannot be read.
         """
 
     @_abc_1.abstractmethod
@@ -351,7 +351,7 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _coordinator_pb2.ListCheckpointsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.ListCheckpointsResponse, _abc.Awaitable[_coordinator_pb2.ListCheckpointsResponse]]:
-        """Lists checkpoints that were not deleted, newest first, a page at a time.
+        """Lists checkpoints that were not deleted, newest first, a page at a time. One whose manifest cannot be read is among them, and says why.
 
         Errors: only those of every RPC.
         """

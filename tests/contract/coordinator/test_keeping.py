@@ -11,7 +11,7 @@ from gymckpt.core.ids import Episode
 from gymckpt.core.kinds import Kind
 from gymckpt.core.manifest import StoredSession
 from gymckpt.core.transitions import Install, Upload
-from gymckpt.errors import CheckpointNotFound, Conflict, StaleEpoch
+from gymckpt.errors import BlobNotFound, CheckpointNotFound, Conflict, DamagedBlob, StaleEpoch
 from gymckpt.rpc import codec
 from gymckpt.store import MemoryStore, NameEntry
 from tests.contract.coordinator.fleet import Fleet, Following
@@ -202,3 +202,53 @@ async def test_a_delete_that_the_store_refuses_changes_nothing(fleet: Fleet) -> 
     with pytest.raises(StaleEpoch):
         await fleet.client.delete_checkpoint("c1")
     assert await fleet.names("deleted") == []
+
+
+@pytest.mark.parametrize("lost", ["missing", "damaged"])
+async def test_a_checkpoint_whose_manifest_cannot_be_read_hides_no_other(fleet: Fleet, lost: str) -> None:
+    """X08: the next coordinator lists it with what is known without it; a restore, and whoever wants its episodes, is refused; it can be pinned and deleted."""
+    await hosting(fleet)
+    manifests = {}
+    for name in ("c1", "c2", "c3"):
+        manifests[name] = (await fleet.checkpoint(CheckpointArguments(name, labels={"step": name}))).manifest
+    store, manifest = fleet.store, manifests["c2"]
+    assert isinstance(store, MemoryStore)
+    assert manifest is not None
+    await fleet.server.stop()
+    content = store._blobs.pop(manifest)
+    if lost == "damaged":
+        store._blobs[manifest] = content[1:]
+    await fleet.coordinate()
+    await fleet.register()
+
+    (c3, c2, c1), _ = await fleet.client.list_checkpoints()
+    assert [(c.checkpoint_id, c.episodes, c.labels, c.why_unreadable) for c in (c1, c3)] == [
+        ("c1", 1, {"step": "c1"}, ""),
+        ("c3", 1, {"step": "c3"}, ""),
+    ]
+    assert (c2.checkpoint_id, c2.stage, c2.epoch, c2.sequence, c2.manifest) == ("c2", Stage.PUBLISHED, 1, 2, manifest)
+    assert (c2.participants, c2.base_checkpoint_id) == (c1.participants, "c1")
+    assert c1.unix_millis <= c2.unix_millis <= c3.unix_millis
+    assert (c2.episodes, c2.labels, c2.why_aborted) == (0, {}, "")
+    assert str(manifest) in c2.why_unreadable
+    assert (await fleet.client.abort_checkpoint("c2")) == c2
+    for ask in (fleet.client.get_checkpoint("c2"), fleet.client.restore(RestoreArguments("one", "c2"))):
+        with pytest.raises(DamagedBlob if lost == "damaged" else BlobNotFound, match="manifest of checkpoint 'c2'"):
+            await ask
+
+    assert await fleet.client.pin_checkpoint("c2", "me") == "c2"
+    await fleet.client.pin_checkpoint("c2", "me", release=True)
+    await fleet.client.delete_checkpoint("c2")
+    assert await listed(fleet) == ["c3", "c1"]
+
+
+async def test_a_manifest_that_is_lost_while_its_coordinator_lives_is_told_with_its_checkpoint(fleet: Fleet) -> None:
+    """X08."""
+    await hosting(fleet)
+    manifest = (await fleet.checkpoint("c1")).manifest
+    await fleet.checkpoint("c2")
+    assert isinstance(fleet.store, MemoryStore)
+    assert manifest is not None
+    del fleet.store._blobs[manifest]
+    with pytest.raises(BlobNotFound, match="manifest of checkpoint 'c1'"):
+        await fleet.client.get_checkpoint("c1")

@@ -118,6 +118,17 @@ def test_a_manifest_that_is_lost_is_named_with_everyone_in_its_checkpoint(proces
     (found,) = verified.json["damage"]
     assert (found["digest"], found["checkpoint_ids"]) == (digest, ["newer"])
     run = started(processes, store)
+    listed = run("checkpoint", "list", "--json")
+    assert listed.code == 0
+    told = {
+        c["checkpoint_id"]: (c["stage"], c["episodes"], digest in c["why_unreadable"])
+        for c in listed.json["checkpoints"]
+    }
+    assert told == {"newer": ("PUBLISHED", 0, True), "older": ("PUBLISHED", 3, False)}
+    assert listed.stderr.startswith("warning: nothing can be restored from newer; see 'Store damaged")
+    explained = run("explain", "--json")
+    assert (explained.code, explained.error["details"]["checkpoint_id"]) == (4, "newer")
+    assert (len(explained.json["members"]), explained.json["recovery"]) == (2, None)
     refused = run("checkpoint", "restore", "newer", "--json")
     assert (refused.code, refused.error["details"]["checkpoint_id"]) == (4, "newer")
     assert digest in refused.error["message"]

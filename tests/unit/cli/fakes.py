@@ -48,6 +48,7 @@ class FakeCoordinator:
     deleted: list[str] = field(default_factory=list)
     renewed: list[tuple[str, float]] = field(default_factory=list)
     opened: GymckptError | None = None  # what renewing is refused with
+    unexplained: GymckptError | None = None  # why it cannot say what a crash would cost
 
     async def create_checkpoint(self, arguments: CheckpointArguments) -> AsyncIterator[CheckpointProgress]:
         self.asked.append(arguments)
@@ -81,6 +82,8 @@ class FakeCoordinator:
         return Membership(1, (), ())
 
     async def explain_recovery(self) -> Recovery:
+        if self.unexplained is not None:
+            raise self.unexplained
         return self.recovery
 
     async def explain_blockers(self) -> tuple[MemberReport, ...]:

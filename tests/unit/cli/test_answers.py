@@ -120,6 +120,34 @@ def test_tables_have_no_trailing_blanks(capsys: Capsys) -> None:
     assert heading.index("STAGE") == row.index("PUBLISHED")
 
 
+UNREADABLE = published(why_unreadable="there is no blob 00:7")
+
+
+def test_a_checkpoint_that_cannot_be_read_is_listed_with_the_reason_and_not_with_counts(capsys: Capsys) -> None:
+    """X08: none of nothing would look like a checkpoint that is empty."""
+    command(FakeCoordinator(UNREADABLE, older=(Checkpoint("old", Stage.PUBLISHED, episodes=7),)), "checkpoint", "list")
+    said = capsys.readouterr()
+    _, row, other = said.out.splitlines()
+    assert row.split(maxsplit=7) == [
+        "step-1",
+        "PUBLISHED",
+        "1.1",
+        "-",
+        *"???",
+        "its manifest cannot be read: there is no blob 00:7",
+    ]
+    assert other.split() == ["old", "PUBLISHED", "0.0", "-", "7", "0", "0"]
+    assert said.err.startswith("warning: nothing can be restored from step-1; see 'Store damaged")
+
+
+def test_a_checkpoint_that_cannot_be_read_is_not_told_as_one_that_holds_nothing(capsys: Capsys) -> None:
+    """X08."""
+    assert command(FakeCoordinator(UNREADABLE), "checkpoint", "abort", "step-1") == Exit.REFUSED
+    said = capsys.readouterr().out
+    assert "  nothing can be restored from it, its manifest cannot be read: there is no blob 00:7\n" in said
+    assert "can continue" not in said
+
+
 @pytest.mark.parametrize(
     ("words", "answer", "document"),
     [

@@ -7,10 +7,12 @@ import json
 import pytest
 
 from gymckpt.cli.exits import Exit
-from gymckpt.coordinator import Recovery, Trouble
+from gymckpt.coordinator import MemberReport, Recovery, Trouble
 from gymckpt.core.ids import Episode, ParticipantId
-from gymckpt.core.kinds import Kind
-from gymckpt.errors import InvalidField
+from gymckpt.core.kinds import Capture, Kind
+from gymckpt.core.manifest import ParticipantInfo
+from gymckpt.core.report import Report
+from gymckpt.errors import DamagedBlob, InvalidField
 from tests.unit.cli.fakes import FakeCoordinator, command
 
 Capsys = pytest.CaptureFixture[str]
@@ -28,6 +30,21 @@ def test_the_share_comes_first_and_then_every_trouble_with_its_server(capsys: Ca
         "  lost state r1-a1: resources/tools: held it in a process that is gone",
         "  not recoverable r2: checkpoint 'step-1' does not hold it; the next one will",
     ]
+
+
+def test_a_latest_checkpoint_that_cannot_be_read_does_not_hide_what_blocks(capsys: Capsys) -> None:
+    """X08."""
+    damaged = DamagedBlob("the manifest of checkpoint 'step-1' cannot be read")
+    member = ParticipantInfo(TOOLS, "0", "ab" * 16, "127.0.0.1:1", Capture.EXPORTED)
+    fake = FakeCoordinator(reports=(MemberReport(member, Report()),), unexplained=damaged)
+    for words in (("explain",), ("explain", "--json")):
+        with pytest.raises(DamagedBlob) as raised:
+            command(fake, *words)
+        assert raised.value is damaged
+    people, program = capsys.readouterr().out.splitlines()
+    assert people == "resources/tools: ready"
+    document = json.loads(program)
+    assert (len(document["members"]), document["recovery"]) == (1, None)
 
 
 def test_programs_get_all_troubles_and_people_the_first(capsys: Capsys) -> None:

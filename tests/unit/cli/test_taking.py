@@ -95,6 +95,16 @@ def test_a_pinned_one_stays_and_is_told_and_the_others_go(capsys: Capsys) -> Non
     assert said.err == "warning: 1 older checkpoint not deleted: checkpoint 'old' is pinned by me\n"
 
 
+def test_one_that_cannot_be_read_is_not_one_of_those_to_keep_and_is_left_to_a_person(capsys: Capsys) -> None:
+    """L10, X08: what is whole and can be gone back to is not deleted for it."""
+    damaged = Checkpoint("damaged", Stage.PUBLISHED, why_unreadable="there is no blob 00:7")
+    fake = FakeCoordinator(older=(damaged, *older()))
+    assert command(fake, "checkpoint", "create", "step-1", "--keep", "2") == Exit.OK
+    assert fake.deleted == ["old", "oldest"]
+    why = "the manifest of checkpoint 'damaged' cannot be read: there is no blob 00:7"
+    assert capsys.readouterr().err == f"warning: 1 older checkpoint not deleted: {why}\n"
+
+
 def test_without_keep_nothing_is_deleted() -> None:
     fake = FakeCoordinator(older=older())
     command(fake, "checkpoint", "create", "step-1")
