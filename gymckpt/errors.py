@@ -6,7 +6,8 @@
     │   ├── StaleEpoch, StaleCheckpoint, StaleAttempt, StaleBoot
     │   ├── Conflict, ArgumentConflict, InvalidPhase, AdmissionClosed
     │   ├── NotReady, RestartInScope, MemberMissing, EpisodeRequired, RevisionMismatch
-    │   └── NotRestored, AlreadyRestored, TaskMismatch, DuplicateEpisode, ActivationOutOfOrder, UnloadableState
+    │   ├── NotRestored, AlreadyRestored, TaskMismatch, ReceiptMismatch
+    │   └── DuplicateEpisode, ActivationOutOfOrder, UnloadableState
     ├── RoundFailed                  a round ended without its result; every gate is open again
     │   └── CutVoid, CheckpointAborted, RestoreAborted, ParticipantLost
     ├── NotFound
@@ -123,6 +124,10 @@ class AlreadyRestored(Refused):
 
 class TaskMismatch(Refused):
     reason = "TASK_MISMATCH"
+
+
+class ReceiptMismatch(Refused):
+    reason = "RECEIPT_MISMATCH"
 
 
 class DuplicateEpisode(Refused):

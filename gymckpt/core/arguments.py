@@ -21,7 +21,7 @@ MAX_CONTROLLER_STATE = 2**20
 HOUR = 3600.0
 DAY = 24 * HOUR
 LATEST = "latest"
-ROUND_PREFIXES = ("restore-", "retire-", "forget-")
+ROUND_PREFIXES = ("restore-", "retire-", "forget-", "acknowledge-")
 
 
 class OnNotReady(enum.IntEnum):

@@ -25,6 +25,7 @@ class Session:
 
     `pending`: installed, not yet activated, nothing may run on it. `restored`: activated, its replacement has not started.
     `revision` rises whenever an admitted call leaves; `unreceipted_revision` is the last one reached by a call without receipt.
+    `result`: it has finished, and is kept for the sake of its result, whose body has this digest.
     """
 
     episode: Episode
@@ -35,6 +36,12 @@ class Session:
     pending: bool = False
     restored: bool = False
     exported: Exported | None = None
+    result: Digest | None = None
+
+    @property
+    def durable(self) -> bool:
+        """Whether a published checkpoint holds it as it is now: it came from one, or this very process remembers to have exported it."""
+        return self.restored or (self.exported is not None and self.exported.revision == self.revision)
 
     def touched(self, *, receipted: bool = False) -> int:
         """The state may have changed. Returns the new revision."""
@@ -48,11 +55,17 @@ class SessionTable:
     """Sessions by key, and by rollout: looking one up, or all of a rollout, never scans."""
 
     def __init__(self) -> None:
+        self.results = 0  # how many are kept for their result alone
         self._by_key: dict[str, Session] = {}
         self._by_rollout: dict[str, dict[str, Session]] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
+
+    @property
+    def live(self) -> int:
+        """How many are not kept for their result alone."""
+        return len(self) - self.results
 
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._by_key.values()))
@@ -88,10 +101,16 @@ class SessionTable:
         self._by_key[session.key] = session
         self._by_rollout.setdefault(session.episode.rollout_id, {})[session.key] = session
 
+    def finish(self, session: Session, body: Digest) -> None:
+        """The session, which is here, has ended and is kept for its result."""
+        self.results += session.result is None
+        session.result = body
+
     def remove(self, key: str) -> Session | None:
         """Forgets a session; one that is not here is fine."""
         session = self._by_key.pop(key, None)
         if session is not None:
+            self.results -= session.result is not None
             siblings = self._by_rollout[session.episode.rollout_id]
             del siblings[key]
             if not siblings:

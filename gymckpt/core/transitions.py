@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gymckpt.core.ids import Digest, Episode, Fence
 from gymckpt.core.kinds import ExportState, GateState
 from gymckpt.core.report import LostEpisode, Report
+from gymckpt.core.results import Acknowledgement
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +102,14 @@ class Forget:
     rollout_ids: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """`timeout` is how long to wait for an open gate."""
+
+    acknowledgements: tuple[Acknowledgement, ...]
+    timeout: float
+
+
 Transition = (
     Prepare
     | Snapshot
@@ -115,6 +124,7 @@ Transition = (
     | Discard
     | Retire
     | Forget
+    | Acknowledge
 )
 
 
@@ -194,6 +204,13 @@ class Forgotten:
     pass
 
 
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """`unknown`: episodes of which no result is kept."""
+
+    unknown: tuple[Episode, ...] = ()
+
+
 Result = (
     Prepared
     | SnapshotTaken
@@ -208,6 +225,7 @@ Result = (
     | Discarded
     | Retired
     | Forgotten
+    | Acknowledged
 )
 
 

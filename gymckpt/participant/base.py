@@ -34,6 +34,7 @@ from gymckpt.participant.cut import Checkpointing, Cut
 from gymckpt.participant.hooks import Hooks
 from gymckpt.participant.loop import OnLoop
 from gymckpt.participant.restoring import Restoring
+from gymckpt.participant.results import Results
 from gymckpt.participant.retiring import Retiring
 from gymckpt.participant.serving import serve
 from gymckpt.participant.state import SessionState
@@ -88,10 +89,12 @@ class Participant(Hooks, OnLoop):
         self.checkpointing = Checkpointing(self)
         self.restoring = self.make_restoring()
         self.retiring = Retiring(self)
+        self.results = Results(self)
         self._moves: dict[type, Callable[..., Any]] = {
             **self.checkpointing.moves(),
             **self.restoring.moves(),
             **self.retiring.moves(),
+            **self.results.moves(),
         }
 
     def make_restoring(self) -> Restoring:

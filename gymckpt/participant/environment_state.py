@@ -1,4 +1,4 @@
-"""What an environment keeps of an episode: which task it is, and the boundary that it continues from."""
+"""What an environment keeps of an episode: which task it is, and the boundary that it continues from, or its result."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from gymckpt.errors import InvalidField, UnloadableState
 from gymckpt.participant.state import decode_json, encode_json
 
 _PAYLOAD = "payload/"
+_RESULT = "result"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +46,19 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An episode in a cut. `boundary` None: none was declared yet, it starts over from its input."""
+    """An episode in a cut: the body of its result once it has finished. `boundary` None: none was declared yet, it starts over from its input."""
 
     task: str
-    boundary: Boundary | None
+    boundary: Boundary | None = None
+    result: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The body of a result. `continues`: its attempt continued restored state, and so does a call that repeats it."""
+
+    body: bytes
+    continues: bool
 
 
 def task_digest(task: Any) -> str:
@@ -61,7 +71,7 @@ def task_digest(task: Any) -> str:
 
 
 class EnvironmentState:
-    """The five methods over the live steps and over what was restored and not yet continued."""
+    """The five methods over the live steps, over what was restored and not yet continued, and over what has finished."""
 
     schema = "gymckpt.environment/1"
 
@@ -69,22 +79,29 @@ class EnvironmentState:
         self._steps = steps
         self.tasks: dict[str, str] = {}
         self.restored: dict[str, Boundary | None] = {}
+        self.finished: dict[str, Finished] = {}
 
     def boundary(self, session: str) -> Boundary | None:
         """Where the episode would continue from."""
         return self._steps[session].boundary if session in self._steps else self.restored[session]
 
     def freeze(self, session: str) -> Kept:
+        if session in self.finished:
+            return Kept(self.tasks[session], result=self.finished[session].body)
         return Kept(self.tasks[session], self.boundary(session))
 
     def encode(self, frozen: Kept) -> Mapping[str, bytes]:
         task = {"task": frozen.task.encode()}
+        if frozen.result is not None:
+            return task | {_RESULT: frozen.result}
         if frozen.boundary is None:
             return task
         payload = {f"{_PAYLOAD}{name}": data for name, data in frozen.boundary.payload.items()}
         return task | {"stage": frozen.boundary.stage.encode()} | payload
 
     def load(self, parts: Mapping[str, bytes]) -> Kept:
+        if parts.keys() == {"task", _RESULT}:
+            return _finished(parts["task"], parts[_RESULT])
         payload = {name.removeprefix(_PAYLOAD): data for name, data in parts.items() if name.startswith(_PAYLOAD)}
         unknown = parts.keys() - {"task", "stage"} - {f"{_PAYLOAD}{name}" for name in payload}
         if "task" not in parts or unknown or bool(payload) != ("stage" in parts):
@@ -96,8 +113,22 @@ class EnvironmentState:
         return Kept(parts["task"].decode(), boundary)
 
     def install(self, session: str, loaded: Kept) -> None:
-        self.tasks[session], self.restored[session] = loaded.task, loaded.boundary
+        self.tasks[session] = loaded.task
+        if loaded.result is not None:
+            self.finished[session] = Finished(loaded.result, continues=True)
+        else:
+            self.restored[session] = loaded.boundary
 
     def discard(self, session: str) -> None:
         self.tasks.pop(session, None)
         self.restored.pop(session, None)
+        self.finished.pop(session, None)
+
+
+def _finished(task: bytes, body: bytes) -> Kept:
+    """What cannot be answered is refused before anything is installed. Raises UnloadableState."""
+    try:
+        json.loads(body)
+    except ValueError as error:
+        raise UnloadableState(f"the result of an episode is not JSON: {error}") from error
+    return Kept(task.decode(), result=body)

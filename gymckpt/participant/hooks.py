@@ -33,7 +33,7 @@ class Hooks(abc.ABC):
 
     def counts(self) -> Mapping[str, int]:
         """Live things by kind of thing, for people."""
-        return {"sessions": len(self.sessions)}
+        return {"sessions": self.sessions.live}
 
     def exportable(self, session: Session) -> bool:
         """Whether the session belongs in a cut taken now."""
@@ -46,6 +46,10 @@ class Hooks(abc.ABC):
     def describe(self, session: Session) -> tuple[str, tuple[Touch, ...]]:
         """Boundary ("" where none was declared) and touches of the session, at the cut."""
         return "", ()
+
+    def body(self, session: Session) -> bytes:
+        """Body of the result that the session is kept for. Raises KeyError for any other session."""
+        raise KeyError(session.key)
 
     def gate_closing(self) -> None:
         """The gate has just left OPEN."""

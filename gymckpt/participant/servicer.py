@@ -15,6 +15,8 @@ from gymckpt.core.report import LostEpisode
 from gymckpt.core.transitions import Request
 from gymckpt.errors import GymckptError, InvalidField
 from gymckpt.rpc.codec import (
+    episode_from_token,
+    episodes_from_proto,
     episodes_to_proto,
     holdings_to_proto,
     lost_to_proto,
@@ -22,6 +24,7 @@ from gymckpt.rpc.codec import (
     participant_to_proto,
     report_to_proto,
     required,
+    result_to_proto,
 )
 from gymckpt.rpc.codec.transitions import MAX_RESTARTS_PAGE, answer_to_proto, request_from_proto
 from gymckpt.rpc.status import to_proto_status
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
 MAX_LOST = 10_000
 MAX_EPISODES_PAGE = 10_000
 PAGE = 1_000
+MAX_RESULTS_PAGE = 1_000
+RESULTS_PAGE = 100
 REPORT_SECONDS = 0.1
 
 log = logging.getLogger("gymckpt.participant")
@@ -74,10 +79,20 @@ class ParticipantServicer(pb_grpc.ParticipantServiceServicer):
     async def ListEpisodes(self, request: pb.ListEpisodesRequest, context: Any) -> pb.ListEpisodesResponse:
         size = number(request.page_size, "page_size", most=MAX_EPISODES_PAGE) or PAGE
         start = _page_start(request.page_token, "page_token")
-        episodes = sorted({session.episode for session in self._p.sessions})
+        episodes = sorted({session.episode for session in self._p.sessions if session.result is None})
         end = start + size
         return pb.ListEpisodesResponse(
             episodes=episodes_to_proto(episodes[start:end]), next_page_token=str(end) if end < len(episodes) else ""
+        )
+
+    async def ListResults(
+        self, request: pb.ParticipantServiceListResultsRequest, context: Any
+    ) -> pb.ParticipantServiceListResultsResponse:
+        size = number(request.page_size, "page_size", most=MAX_RESULTS_PAGE) or RESULTS_PAGE
+        only = episodes_from_proto(request.episodes, most=MAX_RESULTS_PAGE)
+        page, more = await self._p.results.page(size, episode_from_token(request.page_token), only)
+        return pb.ParticipantServiceListResultsResponse(
+            results=[result_to_proto(entry) for entry in page], next_page_token=str(page[-1].episode) if more else ""
         )
 
     async def Transition(self, request: pb.TransitionRequest, context: Any) -> pb.TransitionResponse:

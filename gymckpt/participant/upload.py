@@ -73,22 +73,22 @@ async def store_cut(p: Participant, cut: Cut) -> Uploaded:
                 records.append(entry.record)
                 batch |= entry.blobs
         if sum(map(len, batch.values())) > BATCH:
-            await _send(store, batch, sent)
+            await send(store, batch, sent)
             batch = {}
-    await _send(store, batch, sent)
+    await send(store, batch, sent)
     kept = [record for record in records if record.episode not in failed]
     cut.records = sorted(kept, key=lambda record: (record.episode, record.session))
     manifest = encode_participant_manifest(ParticipantManifest(cut.checkpoint_id, p.id, p.boot_id, tuple(cut.records)))
     digest = digest_of(manifest)
-    await _send(store, {digest: manifest}, sent)
+    await send(store, {digest: manifest}, sent)
     lost = tuple(LostEpisode(episode, failed[episode]) for episode in sorted(failed))
     for missing in lost[:FAILED_SHOWN]:
         log.warning("%s is not in checkpoint %s: %s", missing.episode, cut.checkpoint_id, missing.why)
     return Uploaded(digest, sent.blobs, sent.bytes, len(kept), lost)
 
 
-async def _send(store: ArtifactStore, blobs: Mapping[Digest, bytes], sent: Sent) -> None:
-    """Asks first, sends what is missing."""
+async def send(store: ArtifactStore, blobs: Mapping[Digest, bytes], sent: Sent) -> None:
+    """Asks first, sends what is missing. Raises StoreUnavailable, StoreFull."""
     if not blobs:
         return
     missing = [blobs[digest] for digest in await store.find_missing(list(blobs))]

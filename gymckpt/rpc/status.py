@@ -39,6 +39,7 @@ TABLE: dict[type[GymckptError], StatusCode] = {
     errors.NotRestored: StatusCode.FAILED_PRECONDITION,
     errors.AlreadyRestored: StatusCode.FAILED_PRECONDITION,
     errors.TaskMismatch: StatusCode.FAILED_PRECONDITION,
+    errors.ReceiptMismatch: StatusCode.FAILED_PRECONDITION,
     errors.DuplicateEpisode: StatusCode.ALREADY_EXISTS,
     errors.ActivationOutOfOrder: StatusCode.FAILED_PRECONDITION,
     errors.UnloadableState: StatusCode.FAILED_PRECONDITION,

@@ -561,7 +561,9 @@ class CreateCheckpointRequest(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     CONTROLLER_STATE_FIELD_NUMBER: _builtins.int
     checkpoint_id: _builtins.str
-    """Required. 1 to 128 characters of `[A-Za-z0-9][A-Za-z0-9._-]*`; not `latest`, and not beginning with `restore-`, `retire-` or `forget-`. Never used before."""
+    """Required. 1 to 128 characters of `[A-Za-z0-9][A-Za-z0-9._-]*`; not `latest`, and not beginning with `restore-`, `retire-`, `forget-` or
+    `acknowledge-`. Never used before.
+    """
     on_not_ready: Global___OnNotReady.ValueType
     """Optional."""
     resume: Global___ResumePolicy.ValueType
@@ -1471,9 +1473,9 @@ class ListResultsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """Most entries wanted; zero means 100, at most 1,000."""
+    """Most episodes wanted; zero means 100, at most 1,000. Different results of one episode, which two servers have played, are never on two pages."""
     page_token: _builtins.str
-    """From the answer before; empty for the first page."""
+    """From the answer before; empty for the first page. Whatever is acknowledged between two pages, no other result is left out."""
     def __init__(
         self,
         *,
@@ -1499,13 +1501,13 @@ class ListResultsResponse(_message.Message):
     next_page_token: _builtins.str
     """Empty on the last page."""
     @_builtins.property
-    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___Result]:
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Result]:
         """Finished results."""
 
     def __init__(
         self,
         *,
-        results: _abc.Iterable[Global___Result] | None = ...,
+        results: _abc.Iterable[_types_pb2.Result] | None = ...,
         next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
@@ -1517,107 +1519,54 @@ class ListResultsResponse(_message.Message):
 Global___ListResultsResponse: _TypeAlias = ListResultsResponse  # noqa: Y015
 
 @_typing.final
-class Result(_message.Message):
-    """A finished result."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    EPISODE_FIELD_NUMBER: _builtins.int
-    RECEIPT_FIELD_NUMBER: _builtins.int
-    BODY_FIELD_NUMBER: _builtins.int
-    DURABLE_FIELD_NUMBER: _builtins.int
-    receipt: _builtins.bytes
-    """BLAKE3 of the body; acknowledges exactly this result."""
-    durable: _builtins.bool
-    """True when a published checkpoint holds it."""
-    @_builtins.property
-    def episode(self) -> _types_pb2.Episode:
-        """The episode."""
-
-    @_builtins.property
-    def body(self) -> _types_pb2.Digest:
-        """The result's blob."""
-
-    def __init__(
-        self,
-        *,
-        episode: _types_pb2.Episode | None = ...,
-        receipt: _builtins.bytes = ...,
-        body: _types_pb2.Digest | None = ...,
-        durable: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "episode", b"episode"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "durable", b"durable", "episode", b"episode", "receipt", b"receipt"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Result: _TypeAlias = Result  # noqa: Y015
-
-@_typing.final
 class AcknowledgeResultsRequest(_message.Message):
     """See CoordinatorService.AcknowledgeResults."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ACKNOWLEDGEMENTS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def acknowledgements(self) -> _containers.RepeatedCompositeFieldContainer[Global___Acknowledgement]:
+    def acknowledgements(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Acknowledgement]:
         """Required, 1 to 1,000."""
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """Optional, at most 1 hour; zero means 30 seconds. How long to wait for open gates."""
 
     def __init__(
         self,
         *,
-        acknowledgements: _abc.Iterable[Global___Acknowledgement] | None = ...,
+        acknowledgements: _abc.Iterable[_types_pb2.Acknowledgement] | None = ...,
+        timeout: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledgements", b"acknowledgements"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledgements", b"acknowledgements", "timeout", b"timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AcknowledgeResultsRequest: _TypeAlias = AcknowledgeResultsRequest  # noqa: Y015
 
 @_typing.final
-class Acknowledgement(_message.Message):
-    """One acknowledged result."""
+class AcknowledgeResultsResponse(_message.Message):
+    """See CoordinatorService.AcknowledgeResults."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    EPISODE_FIELD_NUMBER: _builtins.int
-    RECEIPT_FIELD_NUMBER: _builtins.int
-    receipt: _builtins.bytes
-    """Required. Exactly 32 bytes, as listed."""
+    UNKNOWN_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def episode(self) -> _types_pb2.Episode:
-        """Required."""
+    def unknown(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Episode]:
+        """Episodes of which no result is kept: acknowledged before, retired, or never finished."""
 
     def __init__(
         self,
         *,
-        episode: _types_pb2.Episode | None = ...,
-        receipt: _builtins.bytes = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["episode", b"episode"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["episode", b"episode", "receipt", b"receipt"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Acknowledgement: _TypeAlias = Acknowledgement  # noqa: Y015
-
-@_typing.final
-class AcknowledgeResultsResponse(_message.Message):
-    """Empty on purpose."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
+        unknown: _abc.Iterable[_types_pb2.Episode] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

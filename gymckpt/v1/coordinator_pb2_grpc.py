@@ -301,18 +301,23 @@ class CoordinatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListResults(self, request, context):
-        """Lists finished results that were not acknowledged.
+        """Lists finished results that were not acknowledged, in the order of rollout id and attempt, from every environment and agent server. The body of what is listed
+        can be read from the artifact store. A result that a restore brought back is listed under its next attempt, with the receipt that it had.
 
-        Errors: UNIMPLEMENTED/NOT_IMPLEMENTED in this release.
+        Errors: UNAVAILABLE/PARTICIPANT_LOST a member does not answer, and is named: the list would not be whole (retry; start it again); RESOURCE_EXHAUSTED/STORE_FULL a
+        body could not be written.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AcknowledgeResults(self, request, context):
-        """Acknowledges results by exact receipt, all or none.
+        """Acknowledges results by exact receipt: they are freed, and the next checkpoint no longer holds them. Receipts are compared everywhere before anything is freed, so
+        that a wrong one changes nothing. Waits while gates are closed. Repeated, it succeeds.
 
-        Errors: UNIMPLEMENTED/NOT_IMPLEMENTED in this release.
+        Errors: FAILED_PRECONDITION/RECEIPT_MISMATCH a result has another receipt, both are named (list the results again); ABORTED/CONFLICT this coordinator was asked to
+        stop (ask the next one); DEADLINE_EXCEEDED a gate did not open in time, UNAVAILABLE/PARTICIPANT_LOST a member does not answer: what the others keep may be freed
+        already (repeat it).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -137,14 +137,19 @@ class CoordinatorServiceStub:
     Errors: UNIMPLEMENTED/NOT_IMPLEMENTED in this release.
     """
     ListResults: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ListResultsRequest, _coordinator_pb2.ListResultsResponse]
-    """Lists finished results that were not acknowledged.
+    """Lists finished results that were not acknowledged, in the order of rollout id and attempt, from every environment and agent server. The body of what is listed
+    can be read from the artifact store. A result that a restore brought back is listed under its next attempt, with the receipt that it had.
 
-    Errors: UNIMPLEMENTED/NOT_IMPLEMENTED in this release.
+    Errors: UNAVAILABLE/PARTICIPANT_LOST a member does not answer, and is named: the list would not be whole (retry; start it again); RESOURCE_EXHAUSTED/STORE_FULL a
+    body could not be written.
     """
     AcknowledgeResults: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.AcknowledgeResultsRequest, _coordinator_pb2.AcknowledgeResultsResponse]
-    """Acknowledges results by exact receipt, all or none.
+    """Acknowledges results by exact receipt: they are freed, and the next checkpoint no longer holds them. Receipts are compared everywhere before anything is freed, so
+    that a wrong one changes nothing. Waits while gates are closed. Repeated, it succeeds.
 
-    Errors: UNIMPLEMENTED/NOT_IMPLEMENTED in this release.
+    Errors: FAILED_PRECONDITION/RECEIPT_MISMATCH a result has another receipt, both are named (list the results again); ABORTED/CONFLICT this coordinator was asked to
+    stop (ask the next one); DEADLINE_EXCEEDED a gate did not open in time, UNAVAILABLE/PARTICIPANT_LOST a member does not answer: what the others keep may be freed
+    already (repeat it).
     """
 
 @_typing.type_check_only
@@ -256,14 +261,19 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
     Errors: UNIMPLEMENTED/NOT_IMPLEMENTED in this release.
     """
     ListResults: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ListResultsRequest, _coordinator_pb2.ListResultsResponse]  # type: ignore[assignment]
-    """Lists finished results that were not acknowledged.
+    """Lists finished results that were not acknowledged, in the order of rollout id and attempt, from every environment and agent server. The body of what is listed
+    can be read from the artifact store. A result that a restore brought back is listed under its next attempt, with the receipt that it had.
 
-    Errors: UNIMPLEMENTED/NOT_IMPLEMENTED in this release.
+    Errors: UNAVAILABLE/PARTICIPANT_LOST a member does not answer, and is named: the list would not be whole (retry; start it again); RESOURCE_EXHAUSTED/STORE_FULL a
+    body could not be written.
     """
     AcknowledgeResults: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.AcknowledgeResultsRequest, _coordinator_pb2.AcknowledgeResultsResponse]  # type: ignore[assignment]
-    """Acknowledges results by exact receipt, all or none.
+    """Acknowledges results by exact receipt: they are freed, and the next checkpoint no longer holds them. Receipts are compared everywhere before anything is freed, so
+    that a wrong one changes nothing. Waits while gates are closed. Repeated, it succeeds.
 
-    Errors: UNIMPLEMENTED/NOT_IMPLEMENTED in this release.
+    Errors: FAILED_PRECONDITION/RECEIPT_MISMATCH a result has another receipt, both are named (list the results again); ABORTED/CONFLICT this coordinator was asked to
+    stop (ask the next one); DEADLINE_EXCEEDED a gate did not open in time, UNAVAILABLE/PARTICIPANT_LOST a member does not answer: what the others keep may be freed
+    already (repeat it).
     """
 
 class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -474,9 +484,11 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _coordinator_pb2.ListResultsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.ListResultsResponse, _abc.Awaitable[_coordinator_pb2.ListResultsResponse]]:
-        """Lists finished results that were not acknowledged.
+        """Lists finished results that were not acknowledged, in the order of rollout id and attempt, from every environment and agent server. The body of what is listed
+        can be read from the artifact store. A result that a restore brought back is listed under its next attempt, with the receipt that it had.
 
-        Errors: UNIMPLEMENTED/NOT_IMPLEMENTED in this release.
+        Errors: UNAVAILABLE/PARTICIPANT_LOST a member does not answer, and is named: the list would not be whole (retry; start it again); RESOURCE_EXHAUSTED/STORE_FULL a
+        body could not be written.
         """
 
     @_abc_1.abstractmethod
@@ -485,9 +497,12 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _coordinator_pb2.AcknowledgeResultsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.AcknowledgeResultsResponse, _abc.Awaitable[_coordinator_pb2.AcknowledgeResultsResponse]]:
-        """Acknowledges results by exact receipt, all or none.
+        """Acknowledges results by exact receipt: they are freed, and the next checkpoint no longer holds them. Receipts are compared everywhere before anything is freed, so
+        that a wrong one changes nothing. Waits while gates are closed. Repeated, it succeeds.
 
-        Errors: UNIMPLEMENTED/NOT_IMPLEMENTED in this release.
+        Errors: FAILED_PRECONDITION/RECEIPT_MISMATCH a result has another receipt, both are named (list the results again); ABORTED/CONFLICT this coordinator was asked to
+        stop (ask the next one); DEADLINE_EXCEEDED a gate did not open in time, UNAVAILABLE/PARTICIPANT_LOST a member does not answer: what the others keep may be freed
+        already (repeat it).
         """
 
 def add_CoordinatorServiceServicer_to_server(servicer: CoordinatorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -99,6 +99,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """FAILED_PRECONDITION. The two sides share no contract revision. Upgrade the older one."""
     REASON_EPISODE_REQUIRED: _Reason.ValueType  # 36
     """FAILED_PRECONDITION. A call carries no episode where one is needed. Send `x-gymckpt-episode`."""
+    REASON_RECEIPT_MISMATCH: _Reason.ValueType  # 37
+    """FAILED_PRECONDITION. A result was acknowledged with a receipt that is not its own; nothing was acknowledged. List the results again."""
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """One row per refusal: gRPC code, condition, what the caller does next."""
@@ -177,4 +179,6 @@ REASON_REVISION_MISMATCH: Reason.ValueType  # 35
 """FAILED_PRECONDITION. The two sides share no contract revision. Upgrade the older one."""
 REASON_EPISODE_REQUIRED: Reason.ValueType  # 36
 """FAILED_PRECONDITION. A call carries no episode where one is needed. Send `x-gymckpt-episode`."""
+REASON_RECEIPT_MISMATCH: Reason.ValueType  # 37
+"""FAILED_PRECONDITION. A result was acknowledged with a receipt that is not its own; nothing was acknowledged. List the results again."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015

@@ -193,6 +193,68 @@ class ListEpisodesResponse(_message.Message):
 Global___ListEpisodesResponse: _TypeAlias = ListEpisodesResponse  # noqa: Y015
 
 @_typing.final
+class ParticipantServiceListResultsRequest(_message.Message):
+    """See ParticipantService.ListResults."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    EPISODES_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """Most results wanted; zero means 100, at most 1,000."""
+    page_token: _builtins.str
+    """From the answer before; empty for the first page. Names the episode after which to go on, in its text form: whatever is acknowledged meanwhile, no other is
+    left out.
+    """
+    @_builtins.property
+    def episodes(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Episode]:
+        """Optional, at most 1,000. Only results of these episodes."""
+
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        episodes: _abc.Iterable[_types_pb2.Episode] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ParticipantServiceListResultsRequest: _TypeAlias = ParticipantServiceListResultsRequest  # noqa: Y015
+
+@_typing.final
+class ParticipantServiceListResultsResponse(_message.Message):
+    """See ParticipantService.ListResults."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Result]:
+        """One page."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[_types_pb2.Result] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ParticipantServiceListResultsResponse: _TypeAlias = ParticipantServiceListResultsResponse  # noqa: Y015
+
+@_typing.final
 class ControlRequest(_message.Message):
     """See ParticipantService.Control."""
 
@@ -304,6 +366,7 @@ class TransitionRequest(_message.Message):
     DISCARD_FIELD_NUMBER: _builtins.int
     RETIRE_FIELD_NUMBER: _builtins.int
     FORGET_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGE_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Required, from 1. Names this transition in its answer; a repeated transition (same fence, same kind) gives the same answer whatever its number."""
     boot_id: _builtins.str
@@ -364,6 +427,10 @@ class TransitionRequest(_message.Message):
     def forget(self) -> Global___Forget:
         """Drops refusals of rollouts of which nothing can run any more."""
 
+    @_builtins.property
+    def acknowledge(self) -> Global___Acknowledge:
+        """Frees finished results."""
+
     def __init__(
         self,
         *,
@@ -383,12 +450,13 @@ class TransitionRequest(_message.Message):
         discard: Global___Discard | None = ...,
         retire: Global___Retire | None = ...,
         forget: Global___Forget | None = ...,
+        acknowledge: Global___Acknowledge | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "activate", b"activate", "confirm", b"confirm", "decided", b"decided", "discard", b"discard", "fence", b"fence", "forget", b"forget", "install", b"install", "prepare", b"prepare", "renew", b"renew", "resume", b"resume", "retire", b"retire", "snapshot", b"snapshot", "transition", b"transition", "upload", b"upload"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "acknowledge", b"acknowledge", "activate", b"activate", "confirm", b"confirm", "decided", b"decided", "discard", b"discard", "fence", b"fence", "forget", b"forget", "install", b"install", "prepare", b"prepare", "renew", b"renew", "resume", b"resume", "retire", b"retire", "snapshot", b"snapshot", "transition", b"transition", "upload", b"upload"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "activate", b"activate", "boot_id", b"boot_id", "confirm", b"confirm", "decided", b"decided", "discard", b"discard", "fence", b"fence", "forget", b"forget", "install", b"install", "number", b"number", "prepare", b"prepare", "renew", b"renew", "resume", b"resume", "retire", b"retire", "snapshot", b"snapshot", "transition", b"transition", "upload", b"upload"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "acknowledge", b"acknowledge", "activate", b"activate", "boot_id", b"boot_id", "confirm", b"confirm", "decided", b"decided", "discard", b"discard", "fence", b"fence", "forget", b"forget", "install", b"install", "number", b"number", "prepare", b"prepare", "renew", b"renew", "resume", b"resume", "retire", b"retire", "snapshot", b"snapshot", "transition", b"transition", "upload", b"upload"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_transition: _TypeAlias = _typing.Literal["prepare", "snapshot", "resume", "upload", "abort", "decided", "renew", "install", "confirm", "activate", "discard", "retire", "forget"]  # noqa: Y015
+    _WhichOneofReturnType_transition: _TypeAlias = _typing.Literal["prepare", "snapshot", "resume", "upload", "abort", "decided", "renew", "install", "confirm", "activate", "discard", "retire", "forget", "acknowledge"]  # noqa: Y015
     _WhichOneofArgType_transition: _TypeAlias = _typing.Literal["transition", b"transition"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_transition) -> _WhichOneofReturnType_transition | None: ...
 
@@ -417,6 +485,7 @@ class TransitionResponse(_message.Message):
     DISCARDED_FIELD_NUMBER: _builtins.int
     RETIRED_FIELD_NUMBER: _builtins.int
     FORGOTTEN_FIELD_NUMBER: _builtins.int
+    ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Number of the transition."""
     boot_id: _builtins.str
@@ -477,6 +546,10 @@ class TransitionResponse(_message.Message):
     def forgotten(self) -> Global___Forgotten:
         """Of forget."""
 
+    @_builtins.property
+    def acknowledged(self) -> Global___Acknowledged:
+        """Of acknowledge."""
+
     def __init__(
         self,
         *,
@@ -497,12 +570,13 @@ class TransitionResponse(_message.Message):
         discarded: Global___Discarded | None = ...,
         retired: Global___Retired | None = ...,
         forgotten: Global___Forgotten | None = ...,
+        acknowledged: Global___Acknowledged | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["abort_done", b"abort_done", "activated", b"activated", "confirmed", b"confirmed", "decision_seen", b"decision_seen", "discarded", b"discarded", "forgotten", b"forgotten", "installed", b"installed", "prepared", b"prepared", "renewed", b"renewed", "result", b"result", "resumed", b"resumed", "retired", b"retired", "snapshot_taken", b"snapshot_taken", "uploaded", b"uploaded"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["abort_done", b"abort_done", "acknowledged", b"acknowledged", "activated", b"activated", "confirmed", b"confirmed", "decision_seen", b"decision_seen", "discarded", b"discarded", "forgotten", b"forgotten", "installed", b"installed", "prepared", b"prepared", "renewed", b"renewed", "result", b"result", "resumed", b"resumed", "retired", b"retired", "snapshot_taken", b"snapshot_taken", "uploaded", b"uploaded"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort_done", b"abort_done", "activated", b"activated", "boot_id", b"boot_id", "confirmed", b"confirmed", "decision_seen", b"decision_seen", "discarded", b"discarded", "export", b"export", "forgotten", b"forgotten", "gate", b"gate", "installed", b"installed", "number", b"number", "prepared", b"prepared", "renewed", b"renewed", "result", b"result", "resumed", b"resumed", "retired", b"retired", "snapshot_taken", b"snapshot_taken", "uploaded", b"uploaded"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort_done", b"abort_done", "acknowledged", b"acknowledged", "activated", b"activated", "boot_id", b"boot_id", "confirmed", b"confirmed", "decision_seen", b"decision_seen", "discarded", b"discarded", "export", b"export", "forgotten", b"forgotten", "gate", b"gate", "installed", b"installed", "number", b"number", "prepared", b"prepared", "renewed", b"renewed", "result", b"result", "resumed", b"resumed", "retired", b"retired", "snapshot_taken", b"snapshot_taken", "uploaded", b"uploaded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["prepared", "snapshot_taken", "resumed", "uploaded", "abort_done", "decision_seen", "renewed", "installed", "confirmed", "activated", "discarded", "retired", "forgotten"]  # noqa: Y015
+    _WhichOneofReturnType_result: _TypeAlias = _typing.Literal["prepared", "snapshot_taken", "resumed", "uploaded", "abort_done", "decision_seen", "renewed", "installed", "confirmed", "activated", "discarded", "retired", "forgotten", "acknowledged"]  # noqa: Y015
     _WhichOneofArgType_result: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_result) -> _WhichOneofReturnType_result | None: ...
 
@@ -1231,3 +1305,61 @@ class Forgotten(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Forgotten: _TypeAlias = Forgotten  # noqa: Y015
+
+@_typing.final
+class Acknowledge(_message.Message):
+    """Frees finished results: all of them, or none. Waits while the gate is not open. An episode of which nothing is kept is not an error, so that it may be repeated.
+
+    Errors: FAILED_PRECONDITION/RECEIPT_MISMATCH a kept result has another receipt (list the results again); DEADLINE_EXCEEDED the gate did not open in time (retry).
+    Nothing changed after an error.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACKNOWLEDGEMENTS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def acknowledgements(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Acknowledgement]:
+        """Required, 1 to 1,000."""
+
+    @_builtins.property
+    def timeout(self) -> _duration_pb2.Duration:
+        """Required, positive, at most 1 hour. How long to wait for an open gate."""
+
+    def __init__(
+        self,
+        *,
+        acknowledgements: _abc.Iterable[_types_pb2.Acknowledgement] | None = ...,
+        timeout: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["timeout", b"timeout"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledgements", b"acknowledgements", "timeout", b"timeout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Acknowledge: _TypeAlias = Acknowledge  # noqa: Y015
+
+@_typing.final
+class Acknowledged(_message.Message):
+    """See Acknowledge."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNKNOWN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def unknown(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Episode]:
+        """Episodes of which no result is kept here: acknowledged before, retired, or never finished."""
+
+    def __init__(
+        self,
+        *,
+        unknown: _abc.Iterable[_types_pb2.Episode] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["unknown", b"unknown"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Acknowledged: _TypeAlias = Acknowledged  # noqa: Y015

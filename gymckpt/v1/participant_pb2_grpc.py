@@ -61,6 +61,11 @@ class ParticipantServiceStub(object):
                 request_serializer=gymckpt_dot_v1_dot_participant__pb2.ListEpisodesRequest.SerializeToString,
                 response_deserializer=gymckpt_dot_v1_dot_participant__pb2.ListEpisodesResponse.FromString,
                 _registered_method=True)
+        self.ListResults = channel.unary_unary(
+                '/gymckpt.v1.ParticipantService/ListResults',
+                request_serializer=gymckpt_dot_v1_dot_participant__pb2.ParticipantServiceListResultsRequest.SerializeToString,
+                response_deserializer=gymckpt_dot_v1_dot_participant__pb2.ParticipantServiceListResultsResponse.FromString,
+                _registered_method=True)
         self.Control = channel.stream_stream(
                 '/gymckpt.v1.ParticipantService/Control',
                 request_serializer=gymckpt_dot_v1_dot_participant__pb2.ControlRequest.SerializeToString,
@@ -107,9 +112,21 @@ class ParticipantServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListEpisodes(self, request, context):
-        """Lists the episodes that live here or wait here for their replacement, in the order of rollout id and attempt. Changes nothing.
+        """Lists the episodes that live here or wait here for their replacement, in the order of rollout id and attempt; one of which only its result is kept has ended.
+        Changes nothing.
 
         Errors: INVALID_ARGUMENT/INVALID_FIELD.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListResults(self, request, context):
+        """Lists the finished results that are kept here, in the order of rollout id and attempt. What it lists is in the artifact store: bodies that the store lacks
+        are written first. Changes nothing else.
+
+        Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/INVALID_PHASE checkpointing is off; UNAVAILABLE/STORE_UNAVAILABLE and RESOURCE_EXHAUSTED/STORE_FULL
+        a body could not be written (retry).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -151,6 +168,11 @@ def add_ParticipantServiceServicer_to_server(servicer, server):
                     servicer.ListEpisodes,
                     request_deserializer=gymckpt_dot_v1_dot_participant__pb2.ListEpisodesRequest.FromString,
                     response_serializer=gymckpt_dot_v1_dot_participant__pb2.ListEpisodesResponse.SerializeToString,
+            ),
+            'ListResults': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListResults,
+                    request_deserializer=gymckpt_dot_v1_dot_participant__pb2.ParticipantServiceListResultsRequest.FromString,
+                    response_serializer=gymckpt_dot_v1_dot_participant__pb2.ParticipantServiceListResultsResponse.SerializeToString,
             ),
             'Control': grpc.stream_stream_rpc_method_handler(
                     servicer.Control,
@@ -256,6 +278,33 @@ class ParticipantService(object):
             '/gymckpt.v1.ParticipantService/ListEpisodes',
             gymckpt_dot_v1_dot_participant__pb2.ListEpisodesRequest.SerializeToString,
             gymckpt_dot_v1_dot_participant__pb2.ListEpisodesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListResults(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gymckpt.v1.ParticipantService/ListResults',
+            gymckpt_dot_v1_dot_participant__pb2.ParticipantServiceListResultsRequest.SerializeToString,
+            gymckpt_dot_v1_dot_participant__pb2.ParticipantServiceListResultsResponse.FromString,
             options,
             channel_credentials,
             insecure,

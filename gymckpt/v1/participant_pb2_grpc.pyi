@@ -56,9 +56,17 @@ class ParticipantServiceStub:
     Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/STALE_EPOCH the question's epoch is below one already seen.
     """
     ListEpisodes: _grpc.UnaryUnaryMultiCallable[_participant_pb2.ListEpisodesRequest, _participant_pb2.ListEpisodesResponse]
-    """Lists the episodes that live here or wait here for their replacement, in the order of rollout id and attempt. Changes nothing.
+    """Lists the episodes that live here or wait here for their replacement, in the order of rollout id and attempt; one of which only its result is kept has ended.
+    Changes nothing.
 
     Errors: INVALID_ARGUMENT/INVALID_FIELD.
+    """
+    ListResults: _grpc.UnaryUnaryMultiCallable[_participant_pb2.ParticipantServiceListResultsRequest, _participant_pb2.ParticipantServiceListResultsResponse]
+    """Lists the finished results that are kept here, in the order of rollout id and attempt. What it lists is in the artifact store: bodies that the store lacks
+    are written first. Changes nothing else.
+
+    Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/INVALID_PHASE checkpointing is off; UNAVAILABLE/STORE_UNAVAILABLE and RESOURCE_EXHAUSTED/STORE_FULL
+    a body could not be written (retry).
     """
     Control: _grpc.StreamStreamMultiCallable[_participant_pb2.ControlRequest, _participant_pb2.ControlResponse]
     """Transitions pushed by the coordinator; answers come as each is done, in any order, and name the transition's number. Readiness changes are reported while
@@ -100,9 +108,17 @@ class ParticipantServiceAsyncStub(ParticipantServiceStub):
     Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/STALE_EPOCH the question's epoch is below one already seen.
     """
     ListEpisodes: _aio.UnaryUnaryMultiCallable[_participant_pb2.ListEpisodesRequest, _participant_pb2.ListEpisodesResponse]  # type: ignore[assignment]
-    """Lists the episodes that live here or wait here for their replacement, in the order of rollout id and attempt. Changes nothing.
+    """Lists the episodes that live here or wait here for their replacement, in the order of rollout id and attempt; one of which only its result is kept has ended.
+    Changes nothing.
 
     Errors: INVALID_ARGUMENT/INVALID_FIELD.
+    """
+    ListResults: _aio.UnaryUnaryMultiCallable[_participant_pb2.ParticipantServiceListResultsRequest, _participant_pb2.ParticipantServiceListResultsResponse]  # type: ignore[assignment]
+    """Lists the finished results that are kept here, in the order of rollout id and attempt. What it lists is in the artifact store: bodies that the store lacks
+    are written first. Changes nothing else.
+
+    Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/INVALID_PHASE checkpointing is off; UNAVAILABLE/STORE_UNAVAILABLE and RESOURCE_EXHAUSTED/STORE_FULL
+    a body could not be written (retry).
     """
     Control: _aio.StreamStreamMultiCallable[_participant_pb2.ControlRequest, _participant_pb2.ControlResponse]  # type: ignore[assignment]
     """Transitions pushed by the coordinator; answers come as each is done, in any order, and name the transition's number. Readiness changes are reported while
@@ -159,9 +175,23 @@ class ParticipantServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _participant_pb2.ListEpisodesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_participant_pb2.ListEpisodesResponse, _abc.Awaitable[_participant_pb2.ListEpisodesResponse]]:
-        """Lists the episodes that live here or wait here for their replacement, in the order of rollout id and attempt. Changes nothing.
+        """Lists the episodes that live here or wait here for their replacement, in the order of rollout id and attempt; one of which only its result is kept has ended.
+        Changes nothing.
 
         Errors: INVALID_ARGUMENT/INVALID_FIELD.
+        """
+
+    @_abc_1.abstractmethod
+    def ListResults(
+        self,
+        request: _participant_pb2.ParticipantServiceListResultsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_participant_pb2.ParticipantServiceListResultsResponse, _abc.Awaitable[_participant_pb2.ParticipantServiceListResultsResponse]]:
+        """Lists the finished results that are kept here, in the order of rollout id and attempt. What it lists is in the artifact store: bodies that the store lacks
+        are written first. Changes nothing else.
+
+        Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/INVALID_PHASE checkpointing is off; UNAVAILABLE/STORE_UNAVAILABLE and RESOURCE_EXHAUSTED/STORE_FULL
+        a body could not be written (retry).
         """
 
     @_abc_1.abstractmethod

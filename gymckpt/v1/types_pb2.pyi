@@ -548,7 +548,7 @@ class Holdings(_message.Message):
     epoch: _builtins.int
     """Highest epoch that the process has seen."""
     episodes: _builtins.int
-    """Live and pending episodes."""
+    """Episodes of which anything is here: they live, are pending, or their result is kept."""
     sequence: _builtins.int
     """Highest sequence of a round that this process obeyed, whoever began it: the next round must come after it."""
     @_builtins.property
@@ -610,3 +610,69 @@ class LostEpisode(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LostEpisode: _TypeAlias = LostEpisode  # noqa: Y015
+
+@_typing.final
+class Result(_message.Message):
+    """A finished result that is kept until it is acknowledged."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPISODE_FIELD_NUMBER: _builtins.int
+    RECEIPT_FIELD_NUMBER: _builtins.int
+    BODY_FIELD_NUMBER: _builtins.int
+    DURABLE_FIELD_NUMBER: _builtins.int
+    receipt: _builtins.bytes
+    """BLAKE3 of the body; acknowledges exactly this result."""
+    durable: _builtins.bool
+    """True when a checkpoint that was published holds it: it then outlives the death of every process."""
+    @_builtins.property
+    def episode(self) -> Global___Episode:
+        """The episode."""
+
+    @_builtins.property
+    def body(self) -> Global___Digest:
+        """The result's blob: the JSON text that the server answers, in UTF-8. Read(body) of the artifact store gives it."""
+
+    def __init__(
+        self,
+        *,
+        episode: Global___Episode | None = ...,
+        receipt: _builtins.bytes = ...,
+        body: Global___Digest | None = ...,
+        durable: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "episode", b"episode"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "durable", b"durable", "episode", b"episode", "receipt", b"receipt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Result: _TypeAlias = Result  # noqa: Y015
+
+@_typing.final
+class Acknowledgement(_message.Message):
+    """One acknowledged result."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPISODE_FIELD_NUMBER: _builtins.int
+    RECEIPT_FIELD_NUMBER: _builtins.int
+    receipt: _builtins.bytes
+    """Required. Exactly 32 bytes, as listed."""
+    @_builtins.property
+    def episode(self) -> Global___Episode:
+        """Required."""
+
+    def __init__(
+        self,
+        *,
+        episode: Global___Episode | None = ...,
+        receipt: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["episode", b"episode"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["episode", b"episode", "receipt", b"receipt"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Acknowledgement: _TypeAlias = Acknowledgement  # noqa: Y015

@@ -52,11 +52,12 @@ def environment_app(
             async with participant.episode(
                 episode, task=task.identity, continues=call.continues, deadline=deadline
             ) as live:
-                log.record(replace(call, episode=episode), "run", body)
-                result = await turn.play(live)
+                if live.reply is None:
+                    log.record(replace(call, episode=episode), "run", body)
+                    live.complete(await turn.play(live))
         except DeadlineExceeded:
             await turn.close_sessions()
             raise
-        return JSONResponse(result)
+        return JSONResponse(live.reply)
 
     return app

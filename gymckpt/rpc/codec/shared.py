@@ -15,9 +15,10 @@ from gymckpt.core.ids import MAX_BLOB, Digest, Episode, Fence, ParticipantId, ch
 from gymckpt.core.kinds import Capture, ExportState, GateState, Kind
 from gymckpt.core.manifest import ParticipantInfo
 from gymckpt.core.report import Blocker, LostEpisode, Report, Restart
+from gymckpt.core.results import MAX_ACKNOWLEDGED, Acknowledgement, FinishedResult
 from gymckpt.core.transitions import Holdings
 from gymckpt.errors import InvalidField
-from gymckpt.rpc.codec.fields import SHORT_TEXT, built, each, enum_of, number, path, size, text
+from gymckpt.rpc.codec.fields import SHORT_TEXT, built, each, enum_of, number, path, required, size, text
 from gymckpt.v1 import errors_pb2, types_pb2
 
 MAX_EPISODES = 100_000
@@ -60,6 +61,51 @@ def episodes_from_proto(
     """`least` to `most` episodes. Raises InvalidField naming e.g. `episodes[3].rollout_id`."""
     size(messages, field, least=least, most=most)
     return each(episode_from_proto, messages, field)
+
+
+def episode_from_token(token: str, field: str = "page_token") -> Episode | None:
+    """The episode behind which a page begins; None for the first page. Raises InvalidField."""
+    try:
+        return Episode.parse(token) if token else None
+    except InvalidField as error:
+        raise InvalidField(f"{field} must come from the answer before: {error.message}", field=field) from error
+
+
+def result_to_proto(result: FinishedResult) -> types_pb2.Result:
+    return types_pb2.Result(
+        episode=episode_to_proto(result.episode),
+        receipt=result.receipt,
+        body=digest_to_proto(result.body),
+        durable=result.durable,
+    )
+
+
+def result_from_proto(message: types_pb2.Result, field: str = "result") -> FinishedResult:
+    body = digest_from_proto(message.body, path(field, "body"))
+    return FinishedResult(episode_from_proto(message.episode, path(field, "episode")), body, message.durable)
+
+
+def acknowledgements_to_proto(
+    acknowledgements: Iterable[Acknowledgement | FinishedResult],
+) -> list[types_pb2.Acknowledgement]:
+    return [
+        types_pb2.Acknowledgement(episode=episode_to_proto(each.episode), receipt=each.receipt)
+        for each in acknowledgements
+    ]
+
+
+def acknowledgements_from_proto(
+    messages: Sequence[types_pb2.Acknowledgement], field: str = "acknowledgements"
+) -> tuple[Acknowledgement, ...]:
+    """1 to 1,000 acknowledgements. Raises InvalidField naming e.g. `acknowledgements[3].receipt`."""
+    size(messages, field, least=1, most=MAX_ACKNOWLEDGED)
+    return each(_acknowledgement_from_proto, messages, field)
+
+
+def _acknowledgement_from_proto(message: types_pb2.Acknowledgement, field: str) -> Acknowledgement:
+    episode = episode_from_proto(required(message, "episode", field), path(field, "episode"))
+    size(message.receipt, path(field, "receipt"), least=DIGEST_BYTES, most=DIGEST_BYTES)
+    return Acknowledgement(episode, message.receipt)
 
 
 def participant_id_to_proto(participant: ParticipantId) -> types_pb2.ParticipantId:

@@ -10,6 +10,8 @@ from gymckpt.core.kinds import ExportState, GateState
 from gymckpt.core.transitions import (
     Abort,
     AbortDone,
+    Acknowledge,
+    Acknowledged,
     Activate,
     Activated,
     Answer,
@@ -46,6 +48,8 @@ from gymckpt.rpc.codec import (
     HOUR,
     MAX_EPISODES,
     MAX_WHY,
+    acknowledgements_from_proto,
+    acknowledgements_to_proto,
     digest_from_proto,
     digest_to_proto,
     duration,
@@ -206,6 +210,20 @@ def _forget_in(message: pb.Forget, at: str) -> Forget:
     return Forget(each(check_id, message.rollout_ids, path(at, "rollout_ids")))
 
 
+def _acknowledge_in(message: pb.Acknowledge, at: str) -> Acknowledge:
+    return Acknowledge(
+        acknowledgements_from_proto(message.acknowledgements, path(at, "acknowledgements")),
+        duration(message, "timeout", longest=HOUR, parent=at),
+    )
+
+
+def _acknowledge_out(acknowledge: Acknowledge) -> pb.Acknowledge:
+    return pb.Acknowledge(
+        acknowledgements=acknowledgements_to_proto(acknowledge.acknowledgements),
+        timeout=duration_to_proto(acknowledge.timeout),
+    )
+
+
 _TRANSITIONS_IN: dict[str, Callable[[Any, str], Transition]] = {
     "prepare": _prepare_in,
     "snapshot": _snapshot_in,
@@ -220,6 +238,7 @@ _TRANSITIONS_IN: dict[str, Callable[[Any, str], Transition]] = {
     "discard": lambda message, at: Discard(episodes_from_proto(message.episodes, path(at, "episodes"))),
     "retire": _retire_in,
     "forget": _forget_in,
+    "acknowledge": _acknowledge_in,
 }
 
 _TRANSITIONS_OUT: dict[type, tuple[str, Callable[[Any], Any]]] = {
@@ -236,6 +255,7 @@ _TRANSITIONS_OUT: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Discard: ("discard", lambda discard: pb.Discard(episodes=episodes_to_proto(discard.episodes))),
     Retire: ("retire", _retire_out),
     Forget: ("forget", lambda forget: pb.Forget(rollout_ids=forget.rollout_ids)),
+    Acknowledge: ("acknowledge", _acknowledge_out),
 }
 
 
@@ -293,6 +313,10 @@ _RESULTS_OUT: dict[type, tuple[str, Callable[[Any], Any]]] = {
     Discarded: ("discarded", lambda _: pb.Discarded()),
     Retired: ("retired", lambda _: pb.Retired()),
     Forgotten: ("forgotten", lambda _: pb.Forgotten()),
+    Acknowledged: (
+        "acknowledged",
+        lambda acknowledged: pb.Acknowledged(unknown=episodes_to_proto(acknowledged.unknown)),
+    ),
 }
 
 _RESULTS_IN: dict[str, Callable[[Any], Result]] = {
@@ -313,4 +337,5 @@ _RESULTS_IN: dict[str, Callable[[Any], Result]] = {
     "discarded": lambda message: Discarded(),
     "retired": lambda message: Retired(),
     "forgotten": lambda message: Forgotten(),
+    "acknowledged": lambda message: Acknowledged(episodes_from_proto(message.unknown, "acknowledged.unknown")),
 }

@@ -133,6 +133,12 @@ class FakeParticipant(ParticipantServiceServicer):
         page = codec.episodes_to_proto(episodes[start : start + size])
         return pb.ListEpisodesResponse(episodes=page, next_page_token=token)
 
+    async def ListResults(
+        self, request: pb.ParticipantServiceListResultsRequest, context: Any
+    ) -> pb.ParticipantServiceListResultsResponse:
+        await self.answering.wait()
+        return pb.ParticipantServiceListResultsResponse()
+
     def __repr__(self) -> str:
         return f"{self.id} gate {self.gate.name} export {self.export.name}"
 

@@ -20,6 +20,7 @@ from tests.unit.participant.base.bed import Counters
 
 SECOND = Duration(seconds=1)
 EPISODE = types_pb2.Episode(rollout_id="r")
+ACK = types_pb2.Acknowledgement(episode=EPISODE, receipt=b"\0" * 32)
 MANIFEST = types_pb2.Digest(blake3=b"\0" * 32, size=1)
 Change = Callable[[pb.TransitionRequest], object]
 
@@ -37,6 +38,11 @@ def install(**fields: Any) -> Change:
     target = pb.InstallTarget(source=EPISODE, attempt=1)
     given: dict[str, Any] = {"manifest": MANIFEST, "targets": [target], "lease": SECOND} | fields
     return becomes(install=pb.Install(**given))
+
+
+def acknowledge(**fields: Any) -> Change:
+    acknowledgements = [ACK, types_pb2.Acknowledgement(**fields)]
+    return becomes(acknowledge=pb.Acknowledge(acknowledgements=acknowledgements, timeout=SECOND))
 
 
 FIELDS: list[tuple[str, Change]] = [
@@ -91,6 +97,24 @@ FIELDS: list[tuple[str, Change]] = [
     ),
     ("forget.rollout_ids", becomes(forget=pb.Forget())),
     ("forget.rollout_ids[0]", becomes(forget=pb.Forget(rollout_ids=["a b"]))),
+    ("acknowledge.acknowledgements", becomes(acknowledge=pb.Acknowledge(timeout=SECOND))),
+    (
+        "acknowledge.acknowledgements",
+        becomes(acknowledge=pb.Acknowledge(acknowledgements=[ACK] * 1001, timeout=SECOND)),
+    ),
+    ("acknowledge.timeout", becomes(acknowledge=pb.Acknowledge(acknowledgements=[ACK]))),
+    (
+        "acknowledge.timeout",
+        becomes(acknowledge=pb.Acknowledge(acknowledgements=[ACK], timeout=Duration(seconds=3601))),
+    ),
+    ("acknowledge.acknowledgements[1].episode", acknowledge(receipt=b"\0" * 32)),
+    (
+        "acknowledge.acknowledgements[1].episode.rollout_id",
+        acknowledge(episode=types_pb2.Episode(), receipt=b"\0" * 32),
+    ),
+    ("acknowledge.acknowledgements[1].receipt", acknowledge(episode=EPISODE)),
+    ("acknowledge.acknowledgements[1].receipt", acknowledge(episode=EPISODE, receipt=b"\0" * 31)),
+    ("acknowledge.acknowledgements[1].receipt", acknowledge(episode=EPISODE, receipt=b"\0" * 33)),
     ("900", lambda message: message.MergeFromString(b"\xa0\x38\x01")),
     ("fence.900", lambda message: message.MergeFromString(b"\x0a\x03\xa0\x38\x01")),
 ]
@@ -197,3 +221,22 @@ async def test_episodes_are_listed_once_each_a_page_at_a_time(counters: Counters
         if not token:
             break
     assert listed == [[("r", 0), ("r", 2)], [("s", 0)]]
+
+
+@pytest.mark.parametrize(
+    ("field", "request_"),
+    [
+        ("page_size", pb.ParticipantServiceListResultsRequest(page_size=1_001)),
+        ("page_token", pb.ParticipantServiceListResultsRequest(page_token="a b")),
+        ("page_token", pb.ParticipantServiceListResultsRequest(page_token="r" * 129)),
+        ("episodes", pb.ParticipantServiceListResultsRequest(episodes=[EPISODE] * 1_001)),
+        ("episodes.1..rollout_id", pb.ParticipantServiceListResultsRequest(episodes=[EPISODE, types_pb2.Episode()])),
+        ("900", pb.ParticipantServiceListResultsRequest.FromString(b"\xa0\x38\x01")),
+    ],
+)
+async def test_a_bad_question_for_results_is_refused(
+    stub: Stub, field: str, request_: pb.ParticipantServiceListResultsRequest
+) -> None:
+    """X20"""
+    with pytest.raises(grpc.aio.AioRpcError, match=field):
+        await stub.ListResults(request_)

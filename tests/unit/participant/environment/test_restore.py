@@ -246,6 +246,9 @@ async def test_only_what_changed_since_the_base_is_encoded_again(
         {"task": b"d", "payload/layout": b"[]"},
         {"task": b"d", "stage": b"verify", "payload/layout": b"{"},
         {"task": b"d", "other": b""},
+        {"result": b"1"},
+        {"task": b"d", "result": b"{"},
+        {"task": b"d", "result": b"1", "stage": b"verify"},
     ],
 )
 def test_parts_that_are_not_an_episode_are_refused(parts: dict[str, bytes]) -> None:
