@@ -19,10 +19,12 @@ from gymckpt.core.arguments import CheckpointArguments, OnNotReady, OnUnloadable
 from gymckpt.core.kinds import Fate
 from gymckpt.core.manifest import RestoreTarget
 from gymckpt.core.recovery import Recovery, Trouble
+from gymckpt.core.results import Acknowledgement, FinishedResult
 from gymckpt.core.standing import Stage
 
 __all__ = [
     "POINTS",
+    "Acknowledgement",
     "Checkpoint",
     "CheckpointArguments",
     "CheckpointPage",
@@ -31,6 +33,7 @@ __all__ = [
     "CoordinatorServer",
     "Fate",
     "Faults",
+    "FinishedResult",
     "MemberReport",
     "MemberStatus",
     "Membership",

@@ -17,6 +17,7 @@ from gymckpt.core.kinds import Fate
 from gymckpt.core.manifest import ParticipantInfo, RestoreTarget
 from gymckpt.core.recovery import Recovery, Trouble
 from gymckpt.core.report import LostEpisode
+from gymckpt.core.results import Acknowledgement, FinishedResult
 from gymckpt.core.standing import Stage
 from gymckpt.core.transitions import Holdings
 from gymckpt.rpc import codec
@@ -28,6 +29,7 @@ from gymckpt.v1.coordinator_pb2_grpc import CoordinatorServiceStub
 T = TypeVar("T")
 
 EXPLAINED_PAGE = 10_000
+RESULTS_PAGE = 1_000
 
 
 class CoordinatorClient:
@@ -202,6 +204,28 @@ class CoordinatorClient:
             episodes=codec.episodes_to_proto(episodes), timeout=codec.duration_to_proto(timeout)
         )
         await _call(self._stub.RetireEpisodes(request))
+
+    async def results(self) -> tuple[FinishedResult, ...]:
+        """Every finished result that was not acknowledged; the artifact store has the bodies."""
+        found: list[FinishedResult] = []
+        request = pb.ListResultsRequest(page_size=RESULTS_PAGE)
+        while True:
+            page = await _call(self._stub.ListResults(request))
+            found.extend(codec.each(codec.result_from_proto, page.results, "results"))
+            if not page.next_page_token:
+                return tuple(found)
+            request.page_token = page.next_page_token
+
+    async def acknowledge_results(
+        self, acknowledgements: Iterable[Acknowledgement | FinishedResult], timeout: float = 0.0
+    ) -> tuple[Episode, ...]:
+        """Frees up to 1,000 results by exact receipt, all or none; returns the episodes of which nothing is kept. Zero seconds means the default."""
+        request = pb.AcknowledgeResultsRequest(
+            acknowledgements=codec.acknowledgements_to_proto(acknowledgements),
+            timeout=codec.duration_to_proto(timeout),
+        )
+        answer = await _call(self._stub.AcknowledgeResults(request))
+        return codec.episodes_from_proto(answer.unknown, "unknown")
 
 
 class SyncCoordinatorClient:

@@ -16,6 +16,7 @@ from gymckpt.coordinator.records import Records
 from gymckpt.coordinator.values import Settings
 from gymckpt.core.ids import Fence
 from gymckpt.core.transitions import (
+    Acknowledge,
     Activated,
     Confirmed,
     Install,
@@ -104,6 +105,8 @@ def _episodes(transition: Transition, outcome: Outcome) -> str:
     """How many episodes or sessions it was about; `-` where it names none."""
     if isinstance(transition, Retire):
         return str(len(transition.episodes))
+    if isinstance(transition, Acknowledge):
+        return str(len(transition.acknowledgements))
     if isinstance(transition, Install):
         return str(len(transition.targets))
     if not isinstance(outcome, Lost | Refusal):

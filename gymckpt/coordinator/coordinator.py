@@ -13,6 +13,7 @@ from gymckpt.coordinator.members.link import Lost, Refusal
 from gymckpt.coordinator.members.registry import Member, Registry
 from gymckpt.coordinator.recovery import explain_recovery
 from gymckpt.coordinator.restore import restore_aborted
+from gymckpt.coordinator.results import list_results
 from gymckpt.coordinator.rounds import Rounds, unless_stopped
 from gymckpt.coordinator.takeover import take_over
 from gymckpt.coordinator.values import (
@@ -39,6 +40,7 @@ from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.manifest import Decision, ParticipantInfo, RestoreIntent
 from gymckpt.core.recovery import Recovery
 from gymckpt.core.report import LostEpisode
+from gymckpt.core.results import Acknowledgement, FinishedResult
 from gymckpt.core.standing import Stage
 from gymckpt.core.transitions import Holdings
 from gymckpt.errors import (
@@ -265,6 +267,24 @@ class Coordinator:
         context = await self._context()
         episodes = check_episodes(episodes, required=True)
         await self._rounds.retire(context, episodes, timeout or self._settings.retire_timeout)
+
+    # --- results ---
+
+    async def results(
+        self, size: int, after: Episode | None = None
+    ) -> tuple[tuple[FinishedResult, ...], Episode | None]:
+        """The results of at most `size` episodes behind `after`, and the episode to go on behind. Raises ParticipantLost, StoreUnavailable, StoreFull."""
+        return await list_results(await self._context(), size, after)
+
+    async def acknowledge(
+        self, acknowledgements: Sequence[Acknowledgement], timeout: float = 0.0
+    ) -> tuple[Episode, ...]:
+        """Frees results by exact receipt; returns the episodes of which nothing is kept.
+
+        Raises ReceiptMismatch, Conflict, DeadlineExceeded, ParticipantLost.
+        """
+        context = await self._context()
+        return await self._rounds.acknowledge(context, acknowledgements, timeout or self._settings.retire_timeout)
 
     # --- how ---
 

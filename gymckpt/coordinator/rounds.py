@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from gymckpt.coordinator.checkpoint import CheckpointTask
 from gymckpt.coordinator.context import Context
 from gymckpt.coordinator.opening import open_checkpoint, open_restore
 from gymckpt.coordinator.restore import RestoreTask
+from gymckpt.coordinator.results import acknowledge
 from gymckpt.coordinator.retire import retire
 from gymckpt.coordinator.values import Settings
 from gymckpt.core.arguments import CheckpointArguments, RestoreArguments
 from gymckpt.core.ids import Episode
+from gymckpt.core.results import Acknowledgement
 from gymckpt.errors import Conflict, TransportFailed
 
 ENDED_KEPT = 64
@@ -65,6 +67,13 @@ class Rounds:
     async def retire(self, context: Context, episodes: tuple[Episode, ...], timeout: float) -> None:
         """Raises Conflict while another round holds gates, and what retire raises."""
         await self._in_background(self._retire(context, episodes, timeout))
+
+    async def acknowledge(
+        self, context: Context, acknowledgements: Sequence[Acknowledgement], timeout: float
+    ) -> tuple[Episode, ...]:
+        """Beside any round: members wait for their gates themselves. Raises Conflict when the coordinator stops, and what acknowledge raises."""
+        self._check_going_on()
+        return await self._in_background(acknowledge(context, acknowledgements, timeout))
 
     async def finish(self, grace: float) -> None:
         """Begins nothing more, and ends what runs, for at most `grace` seconds: see the rounds' own `finish`. What then still runs is left to the successor."""

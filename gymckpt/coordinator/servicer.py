@@ -181,13 +181,20 @@ class CoordinatorServicer(CoordinatorServiceServicer):
     async def ForgetRollouts(self, _request: pb.ForgetRolloutsRequest, _context: Context) -> pb.ForgetRolloutsResponse:
         raise _not_here("ForgetRollouts")
 
-    async def ListResults(self, _request: pb.ListResultsRequest, _context: Context) -> pb.ListResultsResponse:
-        raise _not_here("ListResults")
+    async def ListResults(self, request: pb.ListResultsRequest, _context: Context) -> pb.ListResultsResponse:
+        size = codec.number(request.page_size or 100, "page_size", most=1000)
+        results, last = await self._coordinator.results(size, codec.episode_from_token(request.page_token))
+        return pb.ListResultsResponse(
+            results=[codec.result_to_proto(result) for result in results], next_page_token=str(last or "")
+        )
 
     async def AcknowledgeResults(
-        self, _request: pb.AcknowledgeResultsRequest, _context: Context
+        self, request: pb.AcknowledgeResultsRequest, _context: Context
     ) -> pb.AcknowledgeResultsResponse:
-        raise _not_here("AcknowledgeResults")
+        acknowledgements = codec.acknowledgements_from_proto(request.acknowledgements)
+        timeout = codec.duration(request, "timeout", longest=HOUR, default=0.0)
+        unknown = await self._coordinator.acknowledge(acknowledgements, timeout)
+        return pb.AcknowledgeResultsResponse(unknown=codec.episodes_to_proto(unknown))
 
 
 def checkpoint_arguments(request: pb.CreateCheckpointRequest) -> CheckpointArguments:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import grpc
 from gymckpt.core.ids import Episode
 from gymckpt.core.manifest import ParticipantInfo
 from gymckpt.core.report import LostEpisode, Report, Restart
+from gymckpt.core.results import FinishedResult
 from gymckpt.core.transitions import Answer, Holdings, Prepared, Request
 from gymckpt.errors import GymckptError, TransportFailed
 from gymckpt.rpc import codec
@@ -73,6 +74,19 @@ class ParticipantClient:
             if not page.next_page_token:
                 return frozenset(found)
             request.page_token = page.next_page_token
+
+    async def results(
+        self, size: int, after: Episode | None, only: Iterable[Episode], *, timeout: float
+    ) -> tuple[tuple[FinishedResult, ...], bool]:
+        """At most `size` results that it keeps, behind the episode `after`, and whether there are more; `only` those of some episodes, unless empty."""
+        request = pb.ParticipantServiceListResultsRequest(
+            page_size=size, page_token=str(after or ""), episodes=codec.episodes_to_proto(only)
+        )
+        try:
+            page = await self._stub.ListResults(request, timeout=timeout)
+        except grpc.RpcError as error:
+            raise from_rpc_error(error) from error
+        return codec.each(codec.result_from_proto, page.results, "results"), bool(page.next_page_token)
 
     async def transition(self, request: Request, *, timeout: float | None = None) -> Answer:
         """One transition over the unary door."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from gymckpt.coordinator.members.client import ControlStream, ParticipantClient, ParticipantStatus
 from gymckpt.core.ids import Episode, Fence
 from gymckpt.core.manifest import MemberAddress, ParticipantInfo
 from gymckpt.core.report import Report
+from gymckpt.core.results import FinishedResult
 from gymckpt.core.transitions import Answer, Request, Transition
 from gymckpt.errors import GymckptError, StaleBoot, TransportFailed
 
@@ -92,6 +93,12 @@ class Link:
     async def episodes(self, *, timeout: float) -> frozenset[Episode]:
         """What lives there or waits there for its replacement. Raises GymckptError."""
         return await self._client.episodes(timeout=timeout)
+
+    async def results(
+        self, size: int, after: Episode | None, only: Iterable[Episode], *, timeout: float
+    ) -> tuple[tuple[FinishedResult, ...], bool]:
+        """A page of the results that it keeps, and whether there are more. Raises GymckptError."""
+        return await self._client.results(size, after, only, timeout=timeout)
 
     async def send(self, fence: Fence, transition: Transition, deadline: float | None) -> Outcome:
         """Sends until it is answered, refused, `deadline` (of the event loop's clock) has passed, or the process is dead."""

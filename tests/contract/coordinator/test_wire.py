@@ -34,8 +34,6 @@ async def refusal(call: Any) -> GymckptError:
 
 MISSING: list[tuple[str, Any]] = [
     ("ForgetRollouts", pb.ForgetRolloutsRequest(rollout_ids=["r1"])),
-    ("ListResults", pb.ListResultsRequest()),
-    ("AcknowledgeResults", pb.AcknowledgeResultsRequest()),
 ]
 
 
@@ -54,11 +52,17 @@ def restore(**fields: Any) -> tuple[str, Any]:
     return "RestoreCheckpoint", pb.RestoreCheckpointRequest(**{"restore_id": "one", "checkpoint_id": "c1", **fields})
 
 
+def acknowledge(**fields: Any) -> tuple[str, Any]:
+    return "AcknowledgeResults", pb.AcknowledgeResultsRequest(**{"acknowledgements": [ACK], **fields})
+
+
+ACK = types_pb2.Acknowledgement(episode=types_pb2.Episode(rollout_id="r"), receipt=bytes(32))
 BAD = types_pb2.Episode(rollout_id="r1-a1")
 MALFORMED: list[tuple[tuple[str, Any], str]] = [
     (create(checkpoint_id=""), "checkpoint_id"),
     (create(checkpoint_id="latest"), "checkpoint_id"),
     (create(checkpoint_id="../x"), "checkpoint_id"),
+    (create(checkpoint_id="acknowledge-1"), "checkpoint_id"),
     (create(episodes=[BAD]), "episodes[0].rollout_id"),
     (create(prepare_timeout=Duration(seconds=-1)), "prepare_timeout"),
     (create(gate_lease=Duration(seconds=3601)), "gate_lease"),
@@ -87,6 +91,21 @@ MALFORMED: list[tuple[tuple[str, Any], str]] = [
     (("PinCheckpoint", pb.PinCheckpointRequest(checkpoint_id="c1")), "holder"),
     (("PinCheckpoint", pb.PinCheckpointRequest(checkpoint_id="c1", holder="restore-x")), "holder"),
     (("Register", pb.RegisterRequest()), "participant"),
+    (("ListResults", pb.ListResultsRequest(page_size=1001)), "page_size"),
+    (("ListResults", pb.ListResultsRequest(page_token="a b")), "page_token"),
+    (("AcknowledgeResults", pb.AcknowledgeResultsRequest()), "acknowledgements"),
+    (acknowledge(acknowledgements=[ACK] * 1001), "acknowledgements"),
+    (acknowledge(timeout=Duration(seconds=3601)), "timeout"),
+    (acknowledge(timeout=Duration(seconds=-1)), "timeout"),
+    (acknowledge(acknowledgements=[types_pb2.Acknowledgement(receipt=bytes(32))]), "acknowledgements[0].episode"),
+    (
+        acknowledge(acknowledgements=[ACK, types_pb2.Acknowledgement(episode=ACK.episode)]),
+        "acknowledgements[1].receipt",
+    ),
+    (
+        acknowledge(acknowledgements=[types_pb2.Acknowledgement(episode=ACK.episode, receipt=bytes(33))]),
+        "acknowledgements[0].receipt",
+    ),
 ]
 
 
