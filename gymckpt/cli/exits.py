@@ -63,6 +63,7 @@ _NEXT: tuple[tuple[type[GymckptError], str], ...] = (
         errors.NotReady,
         f"see `gymckpt explain`, then try again under a new id, perhaps with a longer --prepare-timeout; {STUCK}",
     ),
+    (errors.ReceiptMismatch, "nothing was acknowledged: `gymckpt results list` tells the receipts"),
     (errors.RestartInScope, "leave those episodes out of --episodes"),
     (
         errors.MemberMissing,
@@ -114,6 +115,7 @@ _NEXT_BY_DETAIL: tuple[tuple[type[GymckptError], str, str], ...] = (
     ),
     (errors.DeadlineExceeded, "refused", STOPPING),
     (errors.ParticipantLost, "refused", STOPPING),
+    (errors.ParticipantLost, "results", f"start it again, then repeat the command; {STUCK}"),
     (
         errors.StoreUnavailable,
         "process",

@@ -13,6 +13,7 @@ import click
 
 from gymckpt.core.arguments import MAX_CONTROLLER_STATE
 from gymckpt.core.ids import Episode, ParticipantId
+from gymckpt.core.results import Acknowledgement
 from gymckpt.errors import InvalidField
 from gymckpt.rpc.channel import check_address
 
@@ -22,6 +23,7 @@ Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?\Z")
+_RECEIPT = re.compile(r"[0-9a-f]{64}\Z")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -91,6 +93,21 @@ def choice(name: str, kind: type[E], default: E, text: str) -> Decorator:
         callback=member,
         help=text,
     )
+
+
+def receipts(_ctx: click.Context, param: click.Parameter, given: tuple[str, ...]) -> tuple[Acknowledgement, ...]:
+    """Callback: `EPISODE=RECEIPT`, the receipt in 64 hexadecimal digits, comma-separated or `@FILE` with one per line. What was given must name one."""
+    words = _words(given, param)
+    if given and not words:
+        raise click.BadParameter(f"{' '.join(map(repr, given))} names no result", param=param)
+    return _each(_receipt, words, param)
+
+
+def _receipt(word: str) -> Acknowledgement:
+    episode, _, receipt = word.partition("=")
+    if _RECEIPT.match(receipt) is None:
+        raise InvalidField(f"a result is named EPISODE=RECEIPT, the receipt in 64 hexadecimal digits, got {word!r}")
+    return Acknowledgement(Episode.parse(episode), bytes.fromhex(receipt))
 
 
 def duration(name: str, default: str, text: str) -> Decorator:

@@ -12,6 +12,7 @@ from gymckpt.cli.checkpoint import checkpoint
 from gymckpt.cli.exits import Exit, exit_code
 from gymckpt.cli.explain import explain
 from gymckpt.cli.participants import participants
+from gymckpt.cli.results import results
 from gymckpt.cli.retire import retire
 from gymckpt.cli.serve import serve
 from gymckpt.cli.session import COORDINATOR, Session, shared_options
@@ -28,7 +29,7 @@ def gymckpt() -> None:
     """Coordinated checkpoints of in-flight RL rollouts over several server processes."""
 
 
-for command in (serve, checkpoint, participants, explain, supervise, retire, store):
+for command in (serve, checkpoint, participants, explain, supervise, results, retire, store):
     gymckpt.add_command(command)
 
 

@@ -17,11 +17,12 @@ from gymckpt.coordinator.values import (
     MemberStatus,
     RestoreProgress,
 )
-from gymckpt.core.ids import Fence
+from gymckpt.core.ids import Episode, Fence
 from gymckpt.core.kinds import Fate
 from gymckpt.core.manifest import ParticipantInfo, RestoreTarget
 from gymckpt.core.recovery import Recovery, Trouble
 from gymckpt.core.report import Blocker, LostEpisode, Report, Restart
+from gymckpt.core.results import FinishedResult
 from gymckpt.errors import GymckptError
 from gymckpt.store.interface import Damage, ScrubProgress
 
@@ -168,6 +169,27 @@ def blocker_shape(blocker: Blocker) -> Shape:
         "episode": None if blocker.episode is None else str(blocker.episode),
         "subject": blocker.subject,
         "age_seconds": blocker.age,
+    }
+
+
+def results_shape(results: Iterable[FinishedResult]) -> Shape:
+    return {
+        "results": [
+            {
+                "episode": str(result.episode),
+                "receipt": result.receipt.hex(),
+                "body": str(result.body),
+                "durable": result.durable,
+            }
+            for result in results
+        ]
+    }
+
+
+def acknowledged_shape(acknowledged: Iterable[Episode], unknown: Iterable[Episode]) -> Shape:
+    return {
+        "acknowledged": [str(episode) for episode in acknowledged],
+        "unknown": [str(episode) for episode in unknown],
     }
 
 

@@ -37,6 +37,8 @@ def test_these_are_the_commands() -> None:
         "gymckpt checkpoint show",
         "gymckpt explain",
         "gymckpt participants",
+        "gymckpt results acknowledge",
+        "gymckpt results list",
         "gymckpt retire",
         "gymckpt serve",
         "gymckpt store verify",
@@ -55,7 +57,7 @@ def test_a_command_has_an_example_help_for_each_option_and_a_row_in_the_readme(n
     assert f"| `{name}` |" in README.read_text()
 
 
-@pytest.mark.parametrize("group", [(), ("checkpoint",), ("store",)])
+@pytest.mark.parametrize("group", [(), ("checkpoint",), ("results",), ("store",)])
 def test_the_help_of_a_group_tells_the_options_that_every_command_takes(
     group: tuple[str, ...], capsys: pytest.CaptureFixture[str]
 ) -> None:
