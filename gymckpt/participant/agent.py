@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import ClassVar
 
 from gymckpt.core.admission import Running
+from gymckpt.core.chunks import digest_of
 from gymckpt.core.ids import Episode
 from gymckpt.core.kinds import GateState, Kind
 from gymckpt.core.manifest import Touch
@@ -21,6 +22,7 @@ from gymckpt.errors import (
     EpisodeNotFound,
     InvalidPhase,
     StaleAttempt,
+    TaskMismatch,
 )
 from gymckpt.participant.activation import Activation
 from gymckpt.participant.agent_state import IDLE, AgentSession, AgentState, JsonObject, Loop, check_plain
@@ -28,6 +30,7 @@ from gymckpt.participant.base import log
 from gymckpt.participant.call import current_call
 from gymckpt.participant.closed import ClosedSessions
 from gymckpt.participant.parking import RETRY_AFTER, ParkingParticipant
+from gymckpt.participant.results import FINISHED, result_body
 from gymckpt.participant.stepping import Stepping
 
 
@@ -216,25 +219,32 @@ class AgentParticipant(ParkingParticipant[Loop]):
     ) -> AsyncIterator[Activation]:
         """A whole `/run`: a session of its own with one activation, gone when that ends.
 
-        `front`: the controller calls this server itself, and is refused while a checkpoint is open instead of being held.
+        `front`: the controller calls this server itself, and is refused while a checkpoint is open instead of being held. What has completed is kept as
+        the result until it is acknowledged or retired, or a later attempt of the rollout starts here: a `/run` that is repeated, or continues a restored
+        result, has it as `reply`. Where checkpointing is off it is kept for a while.
 
-        Raises AdmissionClosed and what `open_session` and `activation` raise. Repeated for a while, gives the `reply` of the first.
+        Raises AdmissionClosed, TaskMismatch, and what `open_session` and `activation` raise.
         """
-        if front and self.gate.state is not GateState.OPEN:
+        key = f"run:{episode.rollout_id}"
+        kept = self._result(episode, key, request, continues)
+        if kept is None and front and self.gate.state is not GateState.OPEN:
             raise AdmissionClosed(
                 f"{episode} cannot start now: the gate of {self.id} is {self.gate.state.name}; retry",
                 retry_after=RETRY_AFTER,
             )
-        key = f"run:{episode.rollout_id}"
         while True:
             if self._owned(episode, key) is not None:
                 await self._stepping.ended(key)
-            reply = self._closed.reply(episode, key)
+            reply = self._result(episode, key, request, continues) or self._closed.reply(episode, key)
             if reply is not None:
                 yield Activation(self._stepping, AgentSession(episode, key, request), reply=reply)
                 return
-            if continues and self.sessions.get(key) is None:
+            session = self.sessions.get(key)
+            earlier = session is not None and session.result is not None and session.episode.attempt < episode.attempt
+            if continues and (session is None or earlier):
                 await self.claim(episode, key, continues=True)
+            if session is not None and earlier:
+                self.free(session)
             await self.open_session(episode, key, request, continues=continues)
             if key not in self._stepping.steps:
                 break
@@ -244,14 +254,46 @@ class AgentParticipant(ParkingParticipant[Loop]):
         finally:
             held = self._owned(episode, key)
             if held is not None and key not in self._stepping.steps:
-                self._end(held)
+                self._end_run(held)
+
+    def _end_run(self, held: AgentSession) -> None:
+        """In the same step in which its activation ends: no cut finds it between the two."""
+        session = self.sessions.get(held.key)
+        if session is None or held.reply is None or not self.enabled:
+            self._end(held)
+            return
+        self.sessions.finish(session, digest_of(self.body(session)))
+
+    def _result(self, episode: Episode, key: str, request: JsonObject, continues: bool) -> JsonObject | None:
+        """The result that is kept of this attempt. Raises StaleAttempt, TaskMismatch, AlreadyRestored."""
+        session = self.sessions.get(key)
+        if session is None or session.episode != episode or session.result is None or session.pending:
+            return None
+        self.check_attempt(episode)
+        if session.restored and not continues:
+            raise AlreadyRestored(f"{episode} holds a restored result at {self.id}; continue it, or retire it")
+        held = self._kept.sessions[key]
+        if held.request != check_plain(request, "request"):
+            raise TaskMismatch(
+                f"{episode} has finished at {self.id} with another request; send the one that it began with"
+            )
+        return held.reply
 
     # What the base asks.
 
     def counts(self) -> Mapping[str, int]:
-        return {"sessions": len(self.sessions), "activations": len(self._stepping.steps)}
+        return {
+            "sessions": self.sessions.live,
+            "activations": len(self._stepping.steps),
+            "results": self.sessions.results,
+        }
+
+    def body(self, session: Session) -> bytes:
+        return result_body(self._kept.sessions[session.key].reply)
 
     def describe(self, session: Session) -> tuple[str, tuple[Touch, ...]]:
+        if session.result is not None:
+            return FINISHED, ()
         loop = self._kept.loop(session.key)
         if loop is None:
             return IDLE, tuple(self._kept.sessions[session.key].touches())
@@ -259,6 +301,8 @@ class AgentParticipant(ParkingParticipant[Loop]):
 
     def restored(self, session: Session, boundary: str, touches: tuple[Touch, ...]) -> None:
         self._kept.bind(session.key, session.episode, touches)
+        if boundary == FINISHED and self._kept.loop(session.key) is None:
+            self.sessions.finish(session, digest_of(self.body(session)))
 
     async def stop(self, episode: Episode) -> None:
         """Seeds and closes on their way are waited for, activations are cancelled once."""

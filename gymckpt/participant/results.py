@@ -24,9 +24,13 @@ ANSWERS = 64  # acknowledgements whose repetition gets the same answer
 
 
 def result_body(result: Any) -> bytes:
-    """The JSON text of a result, in the form in which Starlette answers it. Raises InvalidField for what is not JSON."""
+    """The JSON text of a result, as Starlette's JSONResponse writes it; halves of characters, which UTF-8 cannot carry, are escaped. Raises InvalidField for
+    what is not JSON."""
     try:
-        return json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode()
+        try:
+            return json.dumps(result, ensure_ascii=False, separators=(",", ":")).encode()
+        except UnicodeEncodeError:
+            return json.dumps(result, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidField(f"result is not a JSON value: {error}", field="result") from error
 

@@ -64,7 +64,7 @@ async def test_nothing_is_kept_where_checkpointing_is_off(rounds: Rounds) -> Non
     assert (counted(environment), len(environment.sessions)) == ((0, 0, 0), 0)
 
 
-@pytest.mark.parametrize("result", [None, object(), {1, 2}, "\ud800"])
+@pytest.mark.parametrize("result", [None, object(), {1, 2}])
 async def test_what_is_not_a_result_is_refused_and_nothing_kept(
     environment: EnvironmentParticipant, result: Any
 ) -> None:
@@ -72,6 +72,16 @@ async def test_what_is_not_a_result_is_refused_and_nothing_kept(
     with pytest.raises(InvalidField):
         await finished(environment, result=result)
     assert (counted(environment), len(environment.sessions)) == ((0, 0, 0), 0)
+
+
+async def test_a_result_with_half_a_character_is_kept_as_json_that_anybody_can_read(
+    environment: EnvironmentParticipant, rounds: Rounds
+) -> None:
+    """X17: models do say such things."""
+    await finished(environment, result={"text": "ä\ud800"})
+    assert await again(environment) == {"text": "ä\ud800"}
+    checkpoint = await rounds.checkpoint(environment)
+    assert (await rounds.parts(checkpoint.records["r"]))["result"] == b'{"text":"\\u00e4\\ud800"}'
 
 
 async def test_an_episode_that_fails_keeps_nothing(environment: EnvironmentParticipant) -> None:
