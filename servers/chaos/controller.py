@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from gymckpt.coordinator import CoordinatorClient
@@ -18,6 +18,7 @@ from gymckpt.errors import (
 )
 from gymckpt.participant import Episode
 from servers.chaos.supervised import Told
+from servers.demo.players import acknowledge
 from servers.demo.rollouts import Result, Rollout, play
 from servers.http.client import Outgoing, UnexpectedAnswer
 
@@ -79,10 +80,20 @@ class Controller:
             self._news.notify_all()
 
     async def play(self, rollouts: Sequence[Rollout]) -> None:
-        """Returns when every rollout has its result, and nothing is left that a restore brought back for one that had it already."""
+        """Returns when every rollout has its result."""
         await asyncio.gather(*(self._play(rollout) for rollout in rollouts))
-        later = {name: told.attempt for name, told in self._next.items() if told.attempt > self._played_as[name]}
-        await self._retire([Episode(name, attempt) for name, attempt in later.items()])
+
+    async def clear(self) -> None:
+        """Once every rollout has its result: frees it, and what a restore brought back for a rollout that had it already. Nothing is left then, unless another
+        server dies."""
+        cleared = -1
+        while self._broken or cleared < self._whole:
+            async with self._news:
+                await self._news.wait_for(lambda: not self._broken)
+            cleared = self._whole
+            later = {name: told.attempt for name, told in self._next.items() if told.attempt > self._played_as[name]}
+            await self._retire([Episode(name, attempt) for name, attempt in later.items()])
+            await self._insist(lambda: acknowledge(self._coordinator, self.ledger.results))
 
     async def _play(self, rollout: Rollout) -> None:
         async with self._free:
@@ -123,10 +134,14 @@ class Controller:
         return told if told is not None and told.attempt > failed.attempt else None
 
     async def _retire(self, episodes: Sequence[Episode]) -> None:
-        """Asks until it is done: the coordinator, or a server that must stop something, may be dead just now."""
-        while episodes:
+        if episodes:
+            await self._insist(lambda: self._coordinator.retire_episodes(episodes))
+
+    async def _insist(self, ask: Callable[[], Awaitable[None]]) -> None:
+        """Asks until it is done: the coordinator, or a server that must do something, may be dead just now."""
+        while True:
             try:
-                await self._coordinator.retire_episodes(episodes)
+                await ask()
             except (Conflict, DeadlineExceeded, ParticipantLost, StoreUnavailable, TransportFailed) as error:
                 await asyncio.sleep(error.retry_after or RETRY_SECONDS)
             else:

@@ -99,6 +99,7 @@ class Chaos:
                     if task.done():
                         task.result()
                 background[2].cancel()
+                await controller.clear()
                 await asyncio.gather(*self._reading)
                 return controller, killer, await self._left(coordinator)
             finally:
@@ -154,7 +155,7 @@ class Chaos:
             self._continuations.append(Continuation(continued.rollout_id, continued.attempt, answered))
 
     async def _left(self, coordinator: CoordinatorClient) -> int:
-        """Sessions that outlived their rollouts, those of policy models aside: asked until every member has answered."""
+        """Sessions that outlived their rollouts, those of policy models aside, and results: asked until every member has answered."""
         while True:
             try:
                 members = await coordinator.explain_blockers()
@@ -162,7 +163,7 @@ class Chaos:
                 members = ()
             if members and all(member.report is not None for member in members):
                 return sum(
-                    member.report.counts["sessions"]
+                    member.report.counts["sessions"] + member.report.counts.get("results", 0)
                     for member in members
                     if member.report is not None and not str(member.participant.id).startswith("model/")
                 )

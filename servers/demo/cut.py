@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gymckpt.participant import Episode, Kind, ParticipantId, decode_json
+from gymckpt.participant import Episode, Kind, ParticipantId, decode_json, encode_json
 from gymckpt.store import ArtifactStore, contents_of, parts_of
 from servers.responses_api import JsonObject, output_item
 
@@ -81,6 +82,8 @@ async def _standing(store: ArtifactStore, records: Iterable[Record]) -> Standing
 async def _conversation(store: ArtifactStore, record: Record) -> list[JsonObject]:
     """The output items that a session knows, as a response shows them: those of a finished one, or those of the loop so far."""
     parts = await parts_of(store, record.state)
+    if "result" in parts:  # of an episode that has finished
+        parts = encode_json(json.loads(parts["result"]))
     payload = {name.removeprefix("payload/"): data for name, data in parts.items() if name.startswith("payload/")}
     state = decode_json(payload or parts) if payload or "layout" in parts else {}
     response = state.get("response") or state.get("reply") or {}

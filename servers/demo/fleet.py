@@ -54,12 +54,13 @@ class Server:
 
 
 class Fleet:
-    """Processes by name. What they say on standard error goes to `<directory>/<name>.err`, of all that bore the name."""
+    """Processes by name, each with `environment` beside what it inherits. What they say on standard error goes to `<directory>/<name>.err`, of all of
+    that name."""
 
     def __init__(self, directory: Path, environment: Mapping[str, str] | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
-        self._environment = dict(environment or {})
+        self.environment = dict(environment or {})
         self.servers: dict[str, Server] = {}
 
     def address(self, name: str) -> str:
@@ -126,7 +127,7 @@ class Fleet:
             program.module,
             *program.arguments,
             cwd=ROOT,
-            env={**inherited, **self._environment, **program.environment},
+            env={**inherited, **self.environment, **program.environment},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=errors,

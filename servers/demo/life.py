@@ -16,7 +16,7 @@ from servers.demo.compare import Line
 from servers.demo.cut import Cut, read_cut
 from servers.demo.fleet import Fleet
 from servers.demo.layout import AGENT, COORDINATOR, Layout, base_name
-from servers.demo.players import Players
+from servers.demo.players import Players, acknowledge
 from servers.execution_log import LogReader
 from servers.http.client import http_client
 
@@ -97,7 +97,8 @@ class CoordinatedLife(Life):
             present = {str(member.participant.id) for member in (await self.coordinator.participants()).members}
 
     async def checkpoint(self, arguments: CheckpointArguments) -> tuple[Checkpoint, Cut]:
-        """Takes a checkpoint and reads it back. Raises what the coordinator raises."""
+        """Takes a checkpoint and reads it back; it need not hold results that have arrived. Raises what the coordinator raises."""
+        await self.acknowledge()
         playing = turns_under_way(self.log())
         taken = await self.coordinator.checkpoint(arguments)
         cut = await read_cut(self._store, taken.manifest)
@@ -106,13 +107,18 @@ class CoordinatedLife(Life):
         return taken, cut
 
     async def sessions(self) -> Mapping[str, int]:
-        """Live sessions by participant. Raises NeverCame when one does not say."""
+        """Live sessions and kept results by participant. Raises NeverCame when one does not say."""
         kept: dict[str, int] = {}
         for member in await self.coordinator.explain_blockers():
             if member.report is None:
                 raise NeverCame(f"{member.participant.id} does not say how many sessions it has: {member.error}")
-            kept[str(member.participant.id)] = member.report.counts["sessions"]
+            counts = member.report.counts
+            kept[str(member.participant.id)] = counts["sessions"] + counts.get("results", 0)
         return kept
+
+    async def acknowledge(self) -> None:
+        """Frees the results that have arrived. Raises what the coordinator raises."""
+        await acknowledge(self.coordinator, self.players.results)
 
     async def retire(self, episodes: Iterable[Episode]) -> None:
         """Drops everything that is still held of finished attempts, and refuses them from now on."""

@@ -1,15 +1,25 @@
-"""Attempts at rollouts, played side by side."""
+"""Attempts at rollouts, played side by side, and what a controller says of results that have arrived."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import httpx
 
+from gymckpt.coordinator import CoordinatorClient
 from gymckpt.errors import GymckptError, TransportFailed
 from servers.demo.rollouts import Result, Rollout, play
 from servers.http.client import Outgoing, UnexpectedAnswer
+
+ACKNOWLEDGED = 1_000  # results in one acknowledgement
+
+
+async def acknowledge(coordinator: CoordinatorClient, arrived: Container[str]) -> None:
+    """Frees the kept results of the rollouts that have arrived, whatever attempt played them. Raises what the coordinator raises."""
+    results = [result for result in await coordinator.results() if result.episode.rollout_id in arrived]
+    for start in range(0, len(results), ACKNOWLEDGED):
+        await coordinator.acknowledge_results(results[start : start + ACKNOWLEDGED])
 
 
 class Players:

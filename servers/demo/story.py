@@ -151,6 +151,7 @@ class Demo:
             later = await self._checkpoints_on_the_way(life, "continued", shares)
             self.checkpoints = [*self.checkpoints, checkpoint, *later]
             await life.finish()
+            await life.acknowledge()
             self.tell(f"{len(life.players.results)} of {len(unfinished)} unfinished rollouts have finished")
             current = {target.source.rollout_id: target.attempt for target in targets}
             stale = attacked.accepted | executed(life.log(), current, life.fleet.pids.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -41,11 +41,15 @@ class Played:
         """Returns when all are mid-turn."""
         await self._controller.hear({"event": "whole"})
         rollouts = [*self.hurt, self.spared]
-        self._tasks.append(asyncio.create_task(self._controller.play(rollouts)))
+        self._tasks.append(asyncio.create_task(self._play(rollouts)))
         if self._feeds:
             self._tasks.append(asyncio.create_task(self._feed()))
         for rollout in rollouts:
             await self.makes_calls(rollout, 0, 2)
+
+    async def _play(self, rollouts: Sequence[Rollout]) -> None:
+        await self._controller.play(rollouts)
+        await self._controller.clear()
 
     async def _feed(self) -> None:
         """Short rollouts on the other lane, one after the other: it always has something to do. None of them may notice anything."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -88,6 +89,24 @@ async def test_a_standing_is_read_from_the_parts_of_its_sessions() -> None:
         (AGENT, "agent-1"),
         (RESOURCES, "cookie-1"),
     }
+
+
+async def test_the_conversation_of_a_finished_episode_is_that_of_its_result() -> None:
+    store = MemoryStore()
+    item = {"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}", "namespace": None}
+    blobs = {"result": json.dumps({"reward": 1.0, "response": {"output": [item]}}).encode(), "task": b"t"}
+    digests = await store.write(list(blobs.values()))
+    parts = tuple(Part(name, digest) for name, digest in zip(blobs, digests, strict=True))
+    [state] = await store.write([codec.encode_session(StoredSession("x/1", parts))])
+    environment = ParticipantInfo(ParticipantId(Kind.ENVIRONMENT, "e"), "0", BOOT, "h:1", Capture.EXPORTED)
+    record = EpisodeRecord(SOURCE, "x", state, boundary="finished")
+    manifest = ParticipantManifest("c1", environment.id, BOOT, (record,))
+    [exported] = await store.write([codec.encode_participant_manifest(manifest)])
+    entries = (ParticipantEntry(environment, exported),)
+    checkpoint = CheckpointManifest("c1", 1, 1, 0, participants=entries, episodes=(SOURCE,))
+    [digest] = await store.write([codec.encode_checkpoint_manifest(checkpoint)])
+    standing = (await read_cut(store, digest)).standings[SOURCE]
+    assert (standing.items, standing.playing) == ([item], False)
 
 
 def test_a_turn_is_under_way_from_the_call_of_the_agent_to_the_end_of_its_session() -> None:
