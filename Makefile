@@ -34,8 +34,8 @@ DEMO_ARGS ?=
 # The recorded tasks of NeMo Gym where they are, else the built-in ones.
 WORKPLACE_DATA := $(or $(GYMCKPT_SHARED),../shared)/data/nemo_gym/workplace_assistant
 TASK_ARGS := $(if $(wildcard $(WORKPLACE_DATA)),--tasks $(WORKPLACE_DATA)/example.jsonl --tables $(WORKPLACE_DATA)/csv)
-EVIDENCE_ARGS ?= $(TASK_ARGS)
-CHAOS_ARGS ?= $(TASK_ARGS)
+EVIDENCE_ARGS ?=
+CHAOS_ARGS ?=
 BENCH := tests.bench
 
 .PHONY: help
@@ -171,11 +171,11 @@ demo: $(VENV_STAMP) ## Run rollouts, kill every process, continue from the check
 
 .PHONY: evidence
 evidence: $(VENV_STAMP) ## The demo over 220 rollouts in four runs, beside the figures published for NeMo Gym's own checkpointing
-	@$(PY) -m servers.demo.evidence $(EVIDENCE_ARGS)
+	@$(PY) -m servers.demo.evidence $(TASK_ARGS) $(EVIDENCE_ARGS)
 
 .PHONY: chaos
 chaos: $(VENV_STAMP) ## Rollouts on a supervised fleet while its servers are killed at random
-	@$(PY) -m servers.chaos $(CHAOS_ARGS)
+	@$(PY) -m servers.chaos $(TASK_ARGS) $(CHAOS_ARGS)
 
 .PHONY: bench
 bench: $(VENV_STAMP) ## Measure the store and the pause
