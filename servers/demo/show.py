@@ -52,7 +52,7 @@ def _show_rich(title: str, texts: Sequence[tuple[str, str, str, str, bool]], las
 
     table = Table(title=title)
     table.add_column("what", no_wrap=True)
-    table.add_column("seen", justify="right", no_wrap=True)
+    table.add_column("seen", justify="right")
     table.add_column("must be")
     if last:
         table.add_column(last, justify="right")
