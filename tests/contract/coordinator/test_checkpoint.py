@@ -207,6 +207,24 @@ async def test_a_participant_that_dies_before_its_manifest_is_stored_is_named(fl
     assert fleet.gates() == {GateState.OPEN}
 
 
+@pytest.mark.parametrize("step", [Prepare, Snapshot, Upload, Abort])
+async def test_a_silent_process_whose_place_another_takes_is_not_waited_for(fleet: Fleet, step: type) -> None:
+    """X24, X26: whatever it was given to answer."""
+    silent = fleet[Kind.RESOURCES]
+    silent.script[step] = asyncio.Event()
+    if step is Abort:
+        silent.script[Upload] = CutVoid("scripted")
+    arguments = CheckpointArguments("c1", prepare_timeout=3600.0)
+    following = Following(fleet.client.create_checkpoint(arguments))
+    await fleet.until(lambda: any(isinstance(told, step) for told in silent.told))
+    await fleet.register(await fleet.add(Kind.RESOURCES))
+    error = await following.end()
+    assert isinstance(error, CutVoid if step is Abort else ParticipantLost)
+    aborted = (await fleet.client.get_checkpoint("c1")).checkpoint
+    assert f"boot {silent.boot_id} was replaced by boot" in aborted.why_aborted
+    assert fleet.gates() == {GateState.OPEN}
+
+
 async def test_a_participant_that_dies_after_its_manifest_is_stored_changes_nothing(fleet: Fleet) -> None:
     """The cut is older than the loss."""
     fleet[Kind.MODEL].script[Upload] = slow = asyncio.Event()

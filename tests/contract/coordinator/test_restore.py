@@ -141,6 +141,20 @@ async def test_an_install_that_the_store_refuses_is_asked_for_again_until_its_de
         await fleet.client.restore(RestoreArguments("two", "c1"))
 
 
+@pytest.mark.parametrize("step", [Retire, Install])
+async def test_a_silent_process_whose_place_another_takes_is_not_waited_for(fleet: Fleet, step: type) -> None:
+    """X24, X28: an install may take minutes, and a retirement is asked for until it is answered, but not of a process that is replaced."""
+    await published(fleet, R1)
+    silent = fleet[Kind.RESOURCES]
+    silent.script[step] = asyncio.Event()
+    restoring = asyncio.create_task(fleet.client.restore(RestoreArguments("one", "c1")))
+    await fleet.until(lambda: any(isinstance(told, step) for told in silent.told))
+    await fleet.register(await fleet.add(Kind.RESOURCES))
+    with pytest.raises(RestoreAborted, match=f"boot {silent.boot_id} was replaced by boot"):
+        await asyncio.wait_for(restoring, 10)
+    assert live(fleet) == [set()] * 4
+
+
 async def test_the_same_request_gives_the_same_outcome_and_another_one_is_refused(fleet: Fleet) -> None:
     """C60."""
     await published(fleet, R1)

@@ -20,7 +20,7 @@ from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.kinds import ExportState, GateState, Kind
 from gymckpt.core.manifest import Decision, Intent, StoredSession
 from gymckpt.core.report import Blocker
-from gymckpt.core.transitions import Prepare, Upload
+from gymckpt.core.transitions import Abort, Prepare, Upload
 from gymckpt.errors import (
     CheckpointAborted,
     CutVoid,
@@ -80,11 +80,13 @@ async def test_a_checkpoint_whose_coordinator_died_is_decided_once_and_nobody_st
     fleet = await assembled(bare, faults)
     if point == "checkpoint.aborted":
         fleet[Kind.AGENT].script[Upload] = CutVoid("scripted")
+        fleet[Kind.MODEL].script[Abort] = asyncio.Event()  # the caller would be answered once everyone has heard
     following = Following(fleet.client.create_checkpoint(CheckpointArguments("c1", resume=ResumePolicy.AFTER_PUBLISH)))
     await asyncio.wait_for(faults.reached.wait(), 5)
     await fleet.server.stop()
     assert isinstance(await following.end(), TransportFailed)
-    fleet[Kind.AGENT].script.clear()
+    for kind in (Kind.AGENT, Kind.MODEL):
+        fleet[kind].script.clear()
     await fleet.coordinate()
     assert {(p.gate, p.export) for p in fleet.all} == {(GateState.OPEN, ExportState.NONE)}
     decision = await decided(fleet, "c1")
