@@ -136,7 +136,7 @@ imports: $(VENV_STAMP) ## The import rules
 
 .PHONY: test
 test: $(VENV_STAMP) ## Unit and contract tests
-	@$(PYTEST) $(PYTEST_ARGS)
+	@$(PYTEST) -n 2 --dist loadfile $(PYTEST_ARGS)
 
 .PHONY: e2e
 e2e: $(VENV_STAMP) ## Tests with real processes that are killed

@@ -50,7 +50,11 @@ def test_a_value_is_base64_json_with_stamp_and_signature() -> None:
     assert unsign(f"{payload}.{stamp}.{signature}", KEY) == {"session_id": "s"}
 
 
-@pytest.mark.parametrize("value", ["", "xx", "a.b.c", sign({"session_id": "s"}, "Another___server")])
+@pytest.mark.parametrize(
+    "value",
+    ["", "xx", "a.b.c", sign({"session_id": "s"}, "Another___server")],
+    ids=["empty", "no signature", "forged", "of another server"],
+)
 def test_a_value_that_was_not_signed_with_the_key_holds_nothing(value: str) -> None:
     assert unsign(value, KEY) == {}
 
