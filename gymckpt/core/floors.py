@@ -41,7 +41,8 @@ class Floors:
         refused = self._refused.get(episode.rollout_id, -1)
         if episode.attempt <= refused:
             raise StaleAttempt(
-                f"attempt {episode.attempt} of {episode.rollout_id!r} is refused: attempts up to {refused} were retired or replaced; stop it",
+                f"attempt {episode.attempt} of {episode.rollout_id!r} is refused: attempts up to {refused} were retired or replaced; stop it. "
+                "If it is no older try but a new rollout, another run over the same store has used its id: give the rollouts of each run ids of their own",
                 details={"rollout_id": episode.rollout_id, "attempt": str(episode.attempt), "refused": str(refused)},
             )
 

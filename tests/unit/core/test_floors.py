@@ -20,8 +20,9 @@ def test_a_retired_attempt_and_all_before_it_are_refused(attempt: int, refused: 
     floors.refuse(Episode("r", 1))  # never lowers
     assert floors.refuses(Episode("r", attempt)) is refused
     if refused:
-        with pytest.raises(StaleAttempt, match=f"attempt {attempt} of 'r' is refused: attempts up to 2"):
+        with pytest.raises(StaleAttempt, match=f"attempt {attempt} of 'r' is refused: attempts up to 2") as refusal:
             floors.check(Episode("r", attempt))
+        assert "another run over the same store has used its id" in refusal.value.message
     else:
         floors.check(Episode("r", attempt))
 
