@@ -7,7 +7,7 @@
     │   ├── Conflict, ArgumentConflict, InvalidPhase, AdmissionClosed
     │   ├── NotReady, RestartInScope, MemberMissing, EpisodeRequired, RevisionMismatch
     │   ├── NotRestored, AlreadyRestored, TaskMismatch, ReceiptMismatch
-    │   └── DuplicateEpisode, ActivationOutOfOrder, UnloadableState
+    │   └── DuplicateEpisode, ActivationOutOfOrder, UnloadableState, CoordinatorStarting
     ├── RoundFailed                  a round ended without its result; every gate is open again
     │   └── CutVoid, CheckpointAborted, RestoreAborted, ParticipantLost
     ├── NotFound
@@ -104,6 +104,12 @@ class RestartInScope(Refused):
 
 class MemberMissing(Refused):
     reason = "MEMBER_MISSING"
+
+
+class CoordinatorStarting(Refused):
+    """It takes over from the one before, and serves nobody until all that one's members are heard. `details["participants"]` names whom it waits for."""
+
+    reason = "COORDINATOR_STARTING"
 
 
 class EpisodeRequired(Refused):

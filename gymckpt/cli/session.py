@@ -12,10 +12,12 @@ import click
 from gymckpt.cli.options import address, together
 from gymckpt.cli.output import Output
 from gymckpt.coordinator import CoordinatorClient
+from gymckpt.errors import CoordinatorStarting
 
 T = TypeVar("T")
 
 COORDINATOR = "GYMCKPT_COORDINATOR"
+RETRY_SECONDS = 0.5
 
 
 @dataclass(slots=True)
@@ -39,9 +41,23 @@ class Session:
 
         async def connected() -> T:
             async with CoordinatorClient(address) as client:
-                return await work(client)
+                return await self.once_started(client, work)
 
         return asyncio.run(connected())
+
+    async def once_started(
+        self, client: CoordinatorClient, work: Callable[[CoordinatorClient], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Says what a coordinator that is starting waits for, and asks again: each request is a question, or named by an id."""
+        told = ""
+        while True:
+            try:
+                return await work(client)
+            except CoordinatorStarting as starting:
+                if starting.message != told:
+                    self.out.warn(starting.message)
+                told = starting.message
+                await asyncio.sleep(starting.retry_after or RETRY_SECONDS)
 
 
 pass_session = click.make_pass_decorator(Session)

@@ -15,7 +15,7 @@ from gymckpt.coordinator.recovery import explain_recovery
 from gymckpt.coordinator.restore import restore_aborted
 from gymckpt.coordinator.results import list_results
 from gymckpt.coordinator.rounds import Rounds, unless_stopped
-from gymckpt.coordinator.takeover import take_over
+from gymckpt.coordinator.takeover import Awaited, take_over
 from gymckpt.coordinator.values import (
     Checkpoint,
     CheckpointPage,
@@ -51,9 +51,12 @@ from gymckpt.errors import (
 )
 from gymckpt.store.interface import ArtifactStore
 
+START_SECONDS = 1.0  # a take-over takes longer only when it waits for somebody, which a caller must be told
+
 
 class Coordinator:
-    """Owns one epoch from `start` to `stop`. Every method waits until the take-over is done, and raises StaleEpoch once a newer one exists."""
+    """Owns one epoch from `start` to `stop`. Every method waits a while for the take-over to be done, then raises CoordinatorStarting; once a newer coordinator
+    exists, StaleEpoch."""
 
     def __init__(
         self,
@@ -69,13 +72,16 @@ class Coordinator:
         self._gone = gone
         self._settings = settings or Settings()
         self._faults = faults or Faults()
+        self._awaited = Awaited()
         self._started: asyncio.Future[Context] = asyncio.get_running_loop().create_future()
         self._rounds = Rounds(self._settings)
         self._deleting = asyncio.Lock()
 
     async def start(self) -> None:
         """Takes over from whoever coordinated before."""
-        self._started.set_result(await take_over(self._store, self._registry, self._settings, self._faults, self._gone))
+        self._started.set_result(
+            await take_over(self._store, self._registry, self._settings, self._faults, self._gone, self._awaited)
+        )
 
     async def finish(self, grace: float) -> None:
         """Before `stop`: begins nothing more. Within `grace` seconds a checkpoint past its cut is published, any other aborted, a restore ends; gates open."""
@@ -89,6 +95,9 @@ class Coordinator:
         await self._registry.close()
 
     async def _context(self) -> Context:
+        await asyncio.wait({self._started}, timeout=START_SECONDS)
+        if not self._started.done():
+            raise self._awaited.starting(self._settings.retry_after)
         context = await unless_stopped(self._started)
         if context.records.superseded is not None:
             raise context.records.superseded

@@ -26,7 +26,7 @@ RESTORE = "restore-"
 RETIRE = "retire-"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class MemberName:
     """A process that has begun to start; `name` is that of its record."""
 
@@ -41,6 +41,11 @@ class MemberName:
     def worker(self) -> str:
         """`kind/name/worker`, which the processes of one worker share."""
         return self.name.removeprefix("members/").rpartition("/")[0]
+
+    @property
+    def participant(self) -> str:
+        """`kind/name`."""
+        return self.worker.rpartition("/")[0]
 
 
 class Records:

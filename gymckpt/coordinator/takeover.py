@@ -6,6 +6,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 from gymckpt.coordinator.context import Context, send
 from gymckpt.coordinator.faults import Faults
@@ -20,12 +21,33 @@ from gymckpt.core.ids import Fence
 from gymckpt.core.manifest import Decision
 from gymckpt.core.names import EPOCHS, epoch_name, epoch_of
 from gymckpt.core.transitions import Abort, Decided, Resume, Transition
-from gymckpt.errors import GymckptError, RestoreAborted, StaleEpoch, TransportFailed
+from gymckpt.errors import CoordinatorStarting, GymckptError, RestoreAborted, StaleEpoch, TransportFailed
 from gymckpt.store.interface import ArtifactStore
 
 ASK_AGAIN_SECONDS = 0.5
+WHAT_TO_DO = "kill it, or tell with --gone that it is"
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Awaited:
+    """What a take-over waits for, for whoever asks meanwhile: `members` of the one before that have not answered."""
+
+    members: set[MemberName] = field(default_factory=set)
+
+    def starting(self, retry_after: float) -> CoordinatorStarting:
+        """What a caller is told."""
+        waits = "ends what the one before left open; its log says more"
+        if self.members:
+            silent = ", ".join(sorted(f"{member.participant} at {member.reached.address}" for member in self.members))
+            waits = f"waits for {silent}, which says neither that it obeys nor that it is dead: {WHAT_TO_DO}"
+        names = sorted({member.participant for member in self.members})
+        return CoordinatorStarting(
+            f"the coordinator is starting: it {waits}",
+            details={"participants": ",".join(names)},
+            retry_after=retry_after,
+        )
 
 
 async def own_epoch(store: ArtifactStore) -> int:
@@ -38,7 +60,12 @@ async def own_epoch(store: ArtifactStore) -> int:
 
 
 async def take_over(
-    store: ArtifactStore, registry: Registry, settings: Settings, faults: Faults, gone: Collection[str] = ()
+    store: ArtifactStore,
+    registry: Registry,
+    settings: Settings,
+    faults: Faults,
+    gone: Collection[str],
+    awaited: Awaited,
 ) -> Context:
     """Returns what the new coordinator works with; afterwards nothing older is undecided and no member waits for it.
 
@@ -48,7 +75,7 @@ async def take_over(
     await faults.reach("epoch.created")
     records = Records(store, epoch)
     context = Context(records, registry, settings, faults)
-    heard = await _hear_everyone(context, gone)
+    heard = await _hear_everyone(context, gone, awaited)
     for status in heard:
         link_member(context, status)
     await faults.reach("takeover.answered")
@@ -83,18 +110,21 @@ async def tell_decided(context: Context, member: Member) -> None:
             await send(member.link, ours, transition, context.now() + context.settings.patience)
 
 
-async def _hear_everyone(context: Context, gone: Collection[str]) -> list[ParticipantStatus]:
+async def _hear_everyone(context: Context, gone: Collection[str], awaited: Awaited) -> list[ParticipantStatus]:
     """Every process that ever began to start either obeys the new epoch or is known to be dead."""
     names = await context.records.members()
-    answers = await asyncio.gather(*(_hear(context, name, gone) for name in names))
+    answers = await asyncio.gather(*(_hear(context, name, gone, awaited) for name in names))
     heard = {status.info.boot_id: status for status in answers if status is not None}
     return list(heard.values())
 
 
-async def _hear(context: Context, member: MemberName, gone: Collection[str]) -> ParticipantStatus | None:
+async def _hear(
+    context: Context, member: MemberName, gone: Collection[str], awaited: Awaited
+) -> ParticipantStatus | None:
     """Asks one process until it answers or is dead; a dead one is forgotten. Raises StaleEpoch."""
     client = ParticipantClient(member.reached.address)
     told = False
+    awaited.members.add(member)
     try:
         while True:
             try:
@@ -109,10 +139,11 @@ async def _hear(context: Context, member: MemberName, gone: Collection[str]) -> 
                     return None
                 if not told:
                     log.warning(
-                        "waiting for %s at %s, which says neither that it obeys nor that it is dead: %s; kill it, or tell with --gone that it is",
-                        member.worker.rpartition("/")[0],
+                        "waiting for %s at %s, which says neither that it obeys nor that it is dead: %s; %s",
+                        member.participant,
                         member.reached.address,
                         error.message,
+                        WHAT_TO_DO,
                     )
                 told = True
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
@@ -121,12 +152,13 @@ async def _hear(context: Context, member: MemberName, gone: Collection[str]) -> 
                 await context.records.forget_member(member.name)
             return status
     finally:
+        awaited.members.discard(member)
         await client.close()
 
 
 async def _is_dead(member: MemberName, gone: Collection[str]) -> bool:
     """Nothing listens where it served, or a person said so."""
-    return member.worker.rpartition("/")[0] in gone or await refuses(member.reached)
+    return member.participant in gone or await refuses(member.reached)
 
 
 def _raise_sequence(records: Records, heard: Sequence[ParticipantStatus]) -> None:

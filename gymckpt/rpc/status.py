@@ -34,6 +34,7 @@ TABLE: dict[type[GymckptError], StatusCode] = {
     errors.NotReady: StatusCode.FAILED_PRECONDITION,
     errors.RestartInScope: StatusCode.FAILED_PRECONDITION,
     errors.MemberMissing: StatusCode.FAILED_PRECONDITION,
+    errors.CoordinatorStarting: StatusCode.UNAVAILABLE,
     errors.EpisodeRequired: StatusCode.FAILED_PRECONDITION,
     errors.RevisionMismatch: StatusCode.FAILED_PRECONDITION,
     errors.NotRestored: StatusCode.FAILED_PRECONDITION,

@@ -22,7 +22,16 @@ from gymckpt.coordinator import (
     ResumePolicy,
 )
 from gymckpt.core.ids import Episode, ParticipantId
-from gymckpt.errors import BlobNotFound, Conflict, CutVoid, DamagedBlob, GymckptError, MemberMissing, MissingBlobs
+from gymckpt.errors import (
+    BlobNotFound,
+    Conflict,
+    CoordinatorStarting,
+    CutVoid,
+    DamagedBlob,
+    GymckptError,
+    MemberMissing,
+    MissingBlobs,
+)
 from gymckpt.supervisor.config import Config, Program
 from gymckpt.supervisor.keeper import Keeper
 
@@ -132,14 +141,17 @@ class Supervisor:
         tell_at = loop.time() + TOLD_EVERY
         while True:
             here: set[ParticipantId] = set()
-            with contextlib.suppress(GymckptError):  # the coordinator may be one of those that start
+            why: GymckptError | None = None
+            try:
                 here = self._seen(await client.participants())
+            except GymckptError as error:  # the coordinator may be one of those that start
+                why = error if isinstance(error, CoordinatorStarting) else None
             if wanted <= here:
                 return
             if loop.time() >= tell_at:
                 tell_at += TOLD_EVERY
                 names = ", ".join(sorted(map(str, wanted - here)))
-                self._trouble("waiting", MemberMissing(f"{names} did not register yet; see what they say"))
+                self._trouble("waiting", why or MemberMissing(f"{names} did not register yet; see what they say"))
             await asyncio.sleep(LOOK_SECONDS)
 
     def _seen(self, membership: Membership) -> set[ParticipantId]:

@@ -29,7 +29,7 @@ class CoordinatorServiceStub(object):
     """One coordinator owns an epoch at a time. Rounds (checkpoints, restores, retires) run one at a time; whoever comes second is told so with a delay.
 
     Every RPC may answer: INVALID_ARGUMENT/INVALID_FIELD (correct the request), FAILED_PRECONDITION/STALE_EPOCH (this coordinator was succeeded; ask the new one),
-    UNAVAILABLE/STORE_UNAVAILABLE (retry). Ending or timing out a streaming call stops the waiting only: the round goes on, WatchCheckpoint joins it again.
+    UNAVAILABLE/STORE_UNAVAILABLE (retry), UNAVAILABLE/COORDINATOR_STARTING (it takes over and waits for whom it names; retry after the delay). Ending or timing out a streaming call stops the waiting only: the round goes on, WatchCheckpoint joins it again.
     """
 
     def __init__(self, channel):
@@ -134,7 +134,7 @@ class CoordinatorServiceServicer(object):
     """One coordinator owns an epoch at a time. Rounds (checkpoints, restores, retires) run one at a time; whoever comes second is told so with a delay.
 
     Every RPC may answer: INVALID_ARGUMENT/INVALID_FIELD (correct the request), FAILED_PRECONDITION/STALE_EPOCH (this coordinator was succeeded; ask the new one),
-    UNAVAILABLE/STORE_UNAVAILABLE (retry). Ending or timing out a streaming call stops the waiting only: the round goes on, WatchCheckpoint joins it again.
+    UNAVAILABLE/STORE_UNAVAILABLE (retry), UNAVAILABLE/COORDINATOR_STARTING (it takes over and waits for whom it names; retry after the delay). Ending or timing out a streaming call stops the waiting only: the round goes on, WatchCheckpoint joins it again.
     """
 
     def Register(self, request, context):
@@ -428,7 +428,7 @@ class CoordinatorService(object):
     """One coordinator owns an epoch at a time. Rounds (checkpoints, restores, retires) run one at a time; whoever comes second is told so with a delay.
 
     Every RPC may answer: INVALID_ARGUMENT/INVALID_FIELD (correct the request), FAILED_PRECONDITION/STALE_EPOCH (this coordinator was succeeded; ask the new one),
-    UNAVAILABLE/STORE_UNAVAILABLE (retry). Ending or timing out a streaming call stops the waiting only: the round goes on, WatchCheckpoint joins it again.
+    UNAVAILABLE/STORE_UNAVAILABLE (retry), UNAVAILABLE/COORDINATOR_STARTING (it takes over and waits for whom it names; retry after the delay). Ending or timing out a streaming call stops the waiting only: the round goes on, WatchCheckpoint joins it again.
     """
 
     @staticmethod

@@ -30,7 +30,7 @@ class CoordinatorServiceStub:
     """One coordinator owns an epoch at a time. Rounds (checkpoints, restores, retires) run one at a time; whoever comes second is told so with a delay.
 
     Every RPC may answer: INVALID_ARGUMENT/INVALID_FIELD (correct the request), FAILED_PRECONDITION/STALE_EPOCH (this coordinator was succeeded; ask the new one),
-    UNAVAILABLE/STORE_UNAVAILABLE (retry). Ending or timing out a streaming call stops the waiting only: the round goes on, WatchCheckpoint joins it again.
+    UNAVAILABLE/STORE_UNAVAILABLE (retry), UNAVAILABLE/COORDINATOR_STARTING (it takes over and waits for whom it names; retry after the delay). Ending or timing out a streaming call stops the waiting only: the round goes on, WatchCheckpoint joins it again.
     """
 
     @_typing.overload
@@ -157,7 +157,7 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
     """One coordinator owns an epoch at a time. Rounds (checkpoints, restores, retires) run one at a time; whoever comes second is told so with a delay.
 
     Every RPC may answer: INVALID_ARGUMENT/INVALID_FIELD (correct the request), FAILED_PRECONDITION/STALE_EPOCH (this coordinator was succeeded; ask the new one),
-    UNAVAILABLE/STORE_UNAVAILABLE (retry). Ending or timing out a streaming call stops the waiting only: the round goes on, WatchCheckpoint joins it again.
+    UNAVAILABLE/STORE_UNAVAILABLE (retry), UNAVAILABLE/COORDINATOR_STARTING (it takes over and waits for whom it names; retry after the delay). Ending or timing out a streaming call stops the waiting only: the round goes on, WatchCheckpoint joins it again.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
@@ -280,7 +280,7 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
     """One coordinator owns an epoch at a time. Rounds (checkpoints, restores, retires) run one at a time; whoever comes second is told so with a delay.
 
     Every RPC may answer: INVALID_ARGUMENT/INVALID_FIELD (correct the request), FAILED_PRECONDITION/STALE_EPOCH (this coordinator was succeeded; ask the new one),
-    UNAVAILABLE/STORE_UNAVAILABLE (retry). Ending or timing out a streaming call stops the waiting only: the round goes on, WatchCheckpoint joins it again.
+    UNAVAILABLE/STORE_UNAVAILABLE (retry), UNAVAILABLE/COORDINATOR_STARTING (it takes over and waits for whom it names; retry after the delay). Ending or timing out a streaming call stops the waiting only: the round goes on, WatchCheckpoint joins it again.
     """
 
     @_abc_1.abstractmethod

@@ -101,6 +101,10 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """FAILED_PRECONDITION. A call carries no episode where one is needed. Send `x-gymckpt-episode`."""
     REASON_RECEIPT_MISMATCH: _Reason.ValueType  # 37
     """FAILED_PRECONDITION. A result was acknowledged with a receipt that is not its own; nothing was acknowledged. List the results again."""
+    REASON_COORDINATOR_STARTING: _Reason.ValueType  # 38
+    """UNAVAILABLE (with RetryInfo). The coordinator takes over from the one before; the message says what it waits for, `participants` names the silent members. Nothing
+    happened. Retry after the given delay; kill whoever is named, or start the coordinator with --gone if that one is known to be dead.
+    """
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """One row per refusal: gRPC code, condition, what the caller does next."""
@@ -181,4 +185,8 @@ REASON_EPISODE_REQUIRED: Reason.ValueType  # 36
 """FAILED_PRECONDITION. A call carries no episode where one is needed. Send `x-gymckpt-episode`."""
 REASON_RECEIPT_MISMATCH: Reason.ValueType  # 37
 """FAILED_PRECONDITION. A result was acknowledged with a receipt that is not its own; nothing was acknowledged. List the results again."""
+REASON_COORDINATOR_STARTING: Reason.ValueType  # 38
+"""UNAVAILABLE (with RetryInfo). The coordinator takes over from the one before; the message says what it waits for, `participants` names the silent members. Nothing
+happened. Retry after the given delay; kill whoever is named, or start the coordinator with --gone if that one is known to be dead.
+"""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015

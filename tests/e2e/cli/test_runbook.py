@@ -29,7 +29,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 README = (REPOSITORY / "gymckpt/cli/README.md").read_text()
 STUCK, REFUSED, DAMAGED = "Stuck closed", "Restore refused", "Store damaged, full or unreachable"
 DISK = "16m"
-SHORT = "timeout 3"  # for commands that get no answer
+SHORT = "timeout 8"  # for commands that get no answer, but time to say why
 
 
 def block(marker: str) -> str:
@@ -190,6 +190,7 @@ async def test_a_coordinator_that_waits_for_a_silent_server_serves_once_that_is_
     await until(lambda: waits in run.said(COORDINATOR), "a coordinator that waits")
     looked = await run.follow("look", soon=True)
     assert (looked.code, looked.stdout) == (124, "")
+    assert f"the coordinator is starting: it {waits.replace('waiting', 'waits')}" in looked.stderr
 
     await run.follow("kill what is silent", PORT=run.door(COUNTER).rpartition(":")[2])
     await starting

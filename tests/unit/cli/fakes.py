@@ -24,7 +24,7 @@ from gymckpt.coordinator import (
 )
 from gymckpt.core.recovery import Recovery
 from gymckpt.core.report import LostEpisode
-from gymckpt.errors import Conflict, GymckptError
+from gymckpt.errors import Conflict, CoordinatorStarting, GymckptError
 
 
 def published(**given: Any) -> Checkpoint:
@@ -48,6 +48,7 @@ class FakeCoordinator:
     deleted: list[str] = field(default_factory=list)
     renewed: list[tuple[str, float]] = field(default_factory=list)
     opened: GymckptError | None = None  # what renewing is refused with
+    starting: list[str] = field(default_factory=list)  # what it is waiting for, one question after the other
     unexplained: GymckptError | None = None  # why it cannot say what a crash would cost
 
     async def create_checkpoint(self, arguments: CheckpointArguments) -> AsyncIterator[CheckpointProgress]:
@@ -79,6 +80,8 @@ class FakeCoordinator:
         self.renewed.append((checkpoint_id, gate_lease))
 
     async def participants(self) -> Membership:
+        if self.starting:
+            raise CoordinatorStarting(self.starting.pop(0), retry_after=0.001)
         return Membership(1, (), ())
 
     async def explain_recovery(self) -> Recovery:
@@ -100,7 +103,7 @@ class FakeSession(Session):
     fake: FakeCoordinator = field(default_factory=FakeCoordinator)
 
     def call(self, work: Callable[[CoordinatorClient], Coroutine[Any, Any, T]]) -> T:
-        return asyncio.run(work(cast(CoordinatorClient, self.fake)))
+        return asyncio.run(self.once_started(cast(CoordinatorClient, self.fake), work))
 
 
 def command(fake: FakeCoordinator, *words: str) -> Any:

@@ -120,6 +120,18 @@ def test_tables_have_no_trailing_blanks(capsys: Capsys) -> None:
     assert heading.index("STAGE") == row.index("PUBLISHED")
 
 
+@pytest.mark.parametrize("form", [(), ("--json",)])
+def test_what_a_coordinator_that_starts_waits_for_is_told_once_and_the_command_goes_on(
+    form: tuple[str, ...], capsys: Capsys
+) -> None:
+    """X24: nobody looks at a command that says nothing."""
+    fake = FakeCoordinator(starting=["waits for agent/x", "waits for agent/x", "waits for model/y"])
+    assert command(fake, "participants", *form) is None
+    said = capsys.readouterr()
+    assert said.err == "warning: waits for agent/x\nwarning: waits for model/y\n"
+    assert said.out != ""
+
+
 UNREADABLE = published(why_unreadable="there is no blob 00:7")
 
 
