@@ -20,7 +20,8 @@ from gymckpt.participant.resident import ResidentParticipant
 SESSION = "agent_session_id"
 """Key of an agent session: in the bodies that begin and close it, and in the cookie that brings it back."""
 STOPPED = 500
-"""Status of a request whose attempt was retired: NeMo Gym's collector takes it for a failed run, which it may start again as the next attempt."""
+"""Status of a request whose attempt was retired: NeMo Gym's collector takes it for a failed run, ends, or goes on where it
+routes failures to its sidecar, and may start it again as the next attempt."""
 
 
 class GymAgent(ResidentParticipant):
