@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from gymckpt.coordinator.records import Records
 from gymckpt.coordinator.values import Checkpoint, CheckpointPage
 from gymckpt.core.arguments import LATEST
-from gymckpt.core.manifest import CheckpointManifest, Decision, Intent
+from gymckpt.core.manifest import CheckpointManifest, Decision, Intent, RestoreTarget
 from gymckpt.core.standing import Stage
-from gymckpt.errors import BlobNotFound, CheckpointNotFound, DamagedBlob, GymckptError, InvalidField
+from gymckpt.errors import BlobNotFound, CheckpointNotFound, DamagedBlob, GymckptError, InvalidField, UnloadableState
 
 DETAILS = 10_000
 
@@ -38,6 +38,15 @@ def not_restored(checkpoint_id: str, error: GymckptError) -> GymckptError:
     return type(error)(
         f"checkpoint {checkpoint_id!r} cannot be restored: {error.message}",
         details={**error.details, "checkpoint_id": checkpoint_id},
+    )
+
+
+def not_loadable(targets: Sequence[RestoreTarget]) -> UnloadableState:
+    """Why a restore fails whose caller lets no episode start over: each target says what is wrong with it."""
+    said = "; ".join(f"{target.source}: {target.why}" for target in targets[:20])
+    return UnloadableState(
+        f"{len(targets)} episodes cannot be loaded: {said}; restore with RESTART, or with the right server",
+        details={"episodes": ",".join(str(target.source) for target in targets)},
     )
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from gymckpt.coordinator.catalog import naming, not_restored, resolve
+from gymckpt.coordinator.catalog import naming, not_loadable, not_restored, resolve
 from gymckpt.coordinator.context import Context
 from gymckpt.coordinator.members.link import Lost, Refusal
 from gymckpt.coordinator.members.registry import Member
 from gymckpt.coordinator.takeover import tell_decided
-from gymckpt.core.arguments import CheckpointArguments, RestoreArguments
-from gymckpt.core.decisions import gone_with, resident_entries, restore_targets
+from gymckpt.core.arguments import CheckpointArguments, OnUnloadable, RestoreArguments
+from gymckpt.core.decisions import gone_with, resident_entries, restore_targets, unloadable_targets
+from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.kinds import Fate, GateState
 from gymckpt.core.manifest import CheckpointManifest, Intent, ParticipantManifest, RestoreIntent
 from gymckpt.errors import (
@@ -25,7 +26,7 @@ from gymckpt.errors import (
     StaleEpoch,
     StoreUnavailable,
 )
-from gymckpt.store.needed import check_needed
+from gymckpt.store.needed import Schemas, check_needed
 
 STARTING_POLL_SECONDS = 0.1
 SILENT_INTERVALS = 3
@@ -134,7 +135,7 @@ async def open_restore(context: Context, arguments: RestoreArguments) -> tuple[R
         intent = RestoreIntent(
             records.epoch, records.next_sequence(), checkpoint_id, digest, targets, infos, arguments.digest
         )
-        await _check_readable(context, intent, members)
+        await _check_readable(context, intent, members, restart=arguments.on_unloadable is OnUnloadable.RESTART)
         stored = await records.open_restore(round_id, intent)
     except Exception:
         if round_id not in records.restores:
@@ -166,15 +167,34 @@ async def _read_residents(context: Context, manifest: CheckpointManifest) -> lis
         return await context.records.participant_manifests([entry.manifest for entry in entries]) if entries else []
 
 
-async def _check_readable(context: Context, intent: RestoreIntent, members: Sequence[Member]) -> None:
-    """Participants read their part when whatever it replaces has been stopped already. Where that could cost something that lives, all is read here before."""
+async def _check_readable(context: Context, intent: RestoreIntent, members: Sequence[Member], *, restart: bool) -> None:
+    """Participants read their part when whatever it replaces has been stopped already. Where that could cost something that lives, all is read here before,
+    and unless what cannot be loaded is to `restart`, nothing may be kept in a schema that its participant does not know."""
     if not any(member.holds.episodes for member in members):
         return
     episodes = [target.source for target in intent.targets if target.fate is Fate.RESTORED]
     try:
-        await check_needed(context.records.store, intent.manifest, episodes)
+        schemas = await check_needed(context.records.store, intent.manifest, episodes)
     except (BlobNotFound, DamagedBlob) as error:
         raise not_restored(intent.checkpoint_id, error) from error
+    unloadable = () if restart else unloadable_targets(intent, _of_other_schemas(intent, schemas))
+    if unloadable:
+        raise not_loadable(unloadable)
+
+
+def _of_other_schemas(intent: RestoreIntent, schemas: Mapping[ParticipantId, Schemas]) -> dict[Episode, str]:
+    """Episodes that a member says that it cannot load, and why. What else is wrong with a state only its server can tell."""
+    rollouts: dict[str, str] = {}
+    for info in intent.members:
+        for schema, keeping in schemas.get(info.id, {}).items():
+            if info.state_schemas and schema not in info.state_schemas:
+                loads = " or ".join(map(repr, info.state_schemas))
+                rollouts.update(dict.fromkeys(keeping, f"{info.id} loads {loads}, the checkpoint holds {schema!r}"))
+    return {
+        target.source: rollouts[target.source.rollout_id]
+        for target in intent.targets
+        if target.source.rollout_id in rollouts
+    }
 
 
 def _check_here(manifest: CheckpointManifest, members: Sequence[Member]) -> None:

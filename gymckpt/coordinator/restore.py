@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from gymckpt.coordinator.catalog import not_restored
+from gymckpt.coordinator.catalog import not_loadable, not_restored
 from gymckpt.coordinator.context import Context, accident, send, send_all, troubles
 from gymckpt.coordinator.members.link import Link, Lost, Outcome, Refusal
 from gymckpt.coordinator.progress import Progress
@@ -167,11 +167,7 @@ class RestoreTask:
         """What has `ended` at a resident since the cut is no fault of the checkpoint: it starts over, whatever the caller wants done with the unloadable."""
         refused = unloadable_targets(self.intent, unloadable)
         if refused and self.arguments.on_unloadable is OnUnloadable.FAIL:
-            said = "; ".join(f"{target.source}: {target.why}" for target in refused[:20])
-            raise UnloadableState(
-                f"{len(refused)} episodes cannot be loaded: {said}; restore with RESTART, or with the right server",
-                details={"episodes": ",".join(str(target.source) for target in refused)},
-            )
+            raise not_loadable(refused)
         restarted = unloadable_targets(self.intent, {**ended, **unloadable})
         if restarted:
             await self._everyone(Discard(tuple(target.target for target in restarted)))

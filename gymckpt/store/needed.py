@@ -19,22 +19,30 @@ NAMED = 20  # rollouts that an error names
 
 Needs = dict[Digest, set[str]]
 """Blobs, and the rollouts that need each."""
+Schemas = dict[str, set[str]]
+"""Schemas of state, and the rollouts whose sessions are kept in each."""
 
 
-async def check_needed(store: ArtifactStore, manifest: Digest, episodes: Collection[Episode]) -> None:
-    """Reads and verifies every blob that the participants of the checkpoint with this manifest need to install these episodes; keeps none of them.
+async def check_needed(
+    store: ArtifactStore, manifest: Digest, episodes: Collection[Episode]
+) -> dict[ParticipantId, Schemas]:
+    """Reads and verifies every blob that the participants of the checkpoint with this manifest need to install these episodes; keeps none of them. Returns the
+    schemas in which each participant would find its state.
 
     Raises BlobNotFound or DamagedBlob for the first that cannot be read, naming the rollouts that need it; StoreUnavailable.
     """
     wanted = frozenset(episodes)
     read: set[Digest] = set()
-    for exported in await _manifests(store, manifest, wanted):
+    schemas: dict[ParticipantId, Schemas] = {}
+    for participant, exported in (await _manifests(store, manifest, wanted)).items():
         sessions = await _sessions(store, exported, wanted)
+        schemas[participant] = defaultdict(set)
         for some in _slices(sessions):
-            parts = await _parts(store, some, sessions)
+            parts = await _parts(store, some, sessions, schemas[participant])
             for few in _slices(parts.keys() - read):
                 await _check(store, few, parts)
             read.update(parts)
+    return schemas
 
 
 def needed_by(error: BlobNotFound | DamagedBlob, rollouts: Iterable[str]) -> GymckptError:
@@ -45,7 +53,9 @@ def needed_by(error: BlobNotFound | DamagedBlob, rollouts: Iterable[str]) -> Gym
     return type(error)(f"{error.message}; it is needed by {named}{more}", details={**error.details, "rollouts": named})
 
 
-async def _manifests(store: ArtifactStore, manifest: Digest, wanted: Iterable[Episode]) -> Collection[list[Digest]]:
+async def _manifests(
+    store: ArtifactStore, manifest: Digest, wanted: Iterable[Episode]
+) -> dict[ParticipantId, list[Digest]]:
     """What each participant exported, one manifest for each process that it had at the cut."""
     try:
         [data] = await store.read([manifest])
@@ -55,7 +65,7 @@ async def _manifests(store: ArtifactStore, manifest: Digest, wanted: Iterable[Ep
     exported: dict[ParticipantId, list[Digest]] = defaultdict(list)
     for entry in checkpoint.participants:
         exported[entry.participant.id].append(entry.manifest)
-    return exported.values()
+    return exported
 
 
 async def _sessions(store: ArtifactStore, manifests: Sequence[Digest], wanted: Collection[Episode]) -> Needs:
@@ -77,12 +87,16 @@ def _states(manifests: Mapping[Digest, bytes], wanted: Collection[Episode]) -> N
     return found
 
 
-async def _parts(store: ArtifactStore, sessions: Sequence[Digest], needs: Mapping[Digest, set[str]]) -> Needs:
-    """The parts that these sessions list."""
+async def _parts(
+    store: ArtifactStore, sessions: Sequence[Digest], needs: Mapping[Digest, set[str]], schemas: Schemas
+) -> Needs:
+    """The parts that these sessions list; adds their schemas."""
     found: Needs = defaultdict(set)
     try:
         for digest, data in zip(sessions, await store.read(sessions), strict=True):
-            for part in codec.decode_session(data, _malformed(digest)).parts:
+            session = codec.decode_session(data, _malformed(digest))
+            schemas[session.schema] |= needs[digest]
+            for part in session.parts:
                 found[part.digest] |= needs[digest]
     except (BlobNotFound, DamagedBlob) as error:
         raise _named(error, needs) from error

@@ -274,9 +274,10 @@ class CoordinatorServiceServicer(object):
 
         Errors: NOT_FOUND/CHECKPOINT_NOT_FOUND; FAILED_PRECONDITION/MEMBER_MISSING a participant of the checkpoint is not here (start it);
         DATA_LOSS/DAMAGED_BLOB, NOT_FOUND/BLOB_NOT_FOUND (names blob, checkpoint and rollouts; restore another): where members hold anything that lives, all that the targets
-        need is read before anything is stopped or given out, so that nothing changed; ABORTED/CONFLICT (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT;
-        FAILED_PRECONDITION/UNLOADABLE_STATE with FAIL (restore with RESTART); ABORTED/RESTORE_ABORTED nothing of it can run. After these two, what it was to replace may
-        have been stopped: ExplainRecovery names it (restore it again under a new id, or start it over from its input).
+        need is read before anything is stopped or given out, so that nothing changed; FAILED_PRECONDITION/UNLOADABLE_STATE with FAIL (restore with RESTART), just as early for
+        state whose schema is none of the participant's; ABORTED/CONFLICT (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT; ABORTED/RESTORE_ABORTED nothing of it
+        can run. After this one, and after state that its server could not load although it knows the schema, what it was to replace may have been stopped:
+        ExplainRecovery names it (restore it again under a new id, or start it over from its input).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -112,6 +112,7 @@ class FakeParticipant(ParticipantServiceServicer):
         self.sessions: dict[tuple[Episode, str], EpisodeRecord] = {}
         self.lost: tuple[LostEpisode, ...] = ()
         self.unloadable: dict[Episode, str] = {}
+        self.schemas: tuple[str, ...] = ()
         self.stored: set[Episode] = set()  # what a checkpoint holds of this participant
         self.pending: set[Episode] = set()
         self.live: set[Episode] = set()
@@ -148,7 +149,9 @@ class FakeParticipant(ParticipantServiceServicer):
     @property
     def info(self) -> ParticipantInfo:
         at = self.reached or MemberAddress(self.server.address if self.server else "")
-        return ParticipantInfo(self.id, "0", self.boot_id, at.address, self.capture, relayed=at.relayed)
+        return ParticipantInfo(
+            self.id, "0", self.boot_id, at.address, self.capture, state_schemas=self.schemas, relayed=at.relayed
+        )
 
     @property
     def told(self) -> list[steps.Transition]:

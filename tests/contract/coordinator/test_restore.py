@@ -287,6 +287,33 @@ async def lacking(fleet: Fleet, lost: str) -> Digest:
     return found[lost]
 
 
+async def test_state_of_another_release_costs_nothing_that_lives(fleet: Fleet) -> None:
+    """C46, X14, X13: a server that was replaced says what it loads; with RESTART its episodes start over, and all others are restored."""
+    for rollout, schema in ((R1, "fake/1"), (R2, "fake/2")):
+        (state,) = await fleet.store.write([codec.encode_session(StoredSession(schema, ()))])
+        for participant in fleet.all:
+            participant.host(rollout, state=state)
+            participant.stored = {R1, R2}
+    await fleet.checkpoint("c1")
+    agent = fleet[Kind.AGENT]
+    await agent.die()
+    newer = await fleet.add(Kind.AGENT)
+    newer.schemas, newer.stored, newer.unloadable = ("fake/2", "fake/3"), {R1, R2}, {R1: "schema fake/1"}
+    await fleet.register()
+    del fleet.log[:]
+    names = await fleet.names("")
+
+    with pytest.raises(UnloadableState) as refused:
+        await fleet.client.restore(RestoreArguments("one", "c1"))
+
+    assert refused.value.details == {"episodes": "r1"}
+    assert "r1: agent/x loads 'fake/2' or 'fake/3', the checkpoint holds 'fake/1'" in refused.value.message
+    assert (fleet.log, await fleet.names("")) == ([], names)
+    assert [t.target for t in await fleet.client.restore(RestoreArguments("two", "c1", (R2,)))] == [Episode("r2", 1)]
+    outcome = await fleet.client.restore(RestoreArguments("three", "c1", (R1,), OnUnloadable.RESTART))
+    assert [(t.source, t.attempt, t.fate) for t in outcome] == [(R1, 1, Fate.RESTARTED)]
+
+
 async def test_a_checkpoint_is_read_once_where_nothing_lives(fleet: Fleet) -> None:
     """X39: nothing can be lost, so only the participants read it; here they need not."""
     await lacking(fleet, "part")

@@ -12,7 +12,7 @@ from gymckpt.core.ids import Digest, Episode
 from gymckpt.errors import BlobNotFound, DamagedBlob, GymckptError
 from gymckpt.store import ArtifactStore
 from gymckpt.store.needed import BYTES_AT_ONCE, check_needed
-from tests.contract.store.checkpoints import ROLLOUTS, Checkpoint, checkpoint
+from tests.contract.store.checkpoints import INFO, ROLLOUTS, Checkpoint, checkpoint
 from tests.contract.store.conftest import Subject
 
 LARGE = os.urandom(2 * FRAME + 3)
@@ -21,6 +21,14 @@ EVERYONE = [Episode(rollout) for rollout in ROLLOUTS]
 
 async def check(store: ArtifactStore, made: Checkpoint, episodes: Collection[Episode] = tuple(EVERYONE)) -> None:
     await check_needed(store, made.digest("manifest"), episodes)
+
+
+async def test_the_schemas_are_told_in_which_each_participant_would_find_its_state(store: ArtifactStore) -> None:
+    """C22."""
+    made = checkpoint()
+    await store.write(list(made.blobs.values()))
+    found = await check_needed(store, made.digest("manifest"), [Episode("r1"), Episode("r3"), Episode("stateless")])
+    assert found == {INFO.id: {"counter/1": {"r1", "r3"}}}
 
 
 async def refusal(store: ArtifactStore, made: Checkpoint) -> GymckptError:

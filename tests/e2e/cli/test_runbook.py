@@ -214,6 +214,7 @@ async def test_a_restore_that_is_refused_is_done_in_the_end(run: OnCall) -> None
     await run.restart(COUNTER, "tests.e2e.cli.newer_counter")
     reason, step = await run.refused(*restore, "newer")
     assert (reason, REFUSED in step) == ("UNLOADABLE_STATE", True)
+    assert not any("has stopped it" in trouble.why for trouble in (await run.client.explain_recovery()).troubles)
     await run.restart(COUNTER, "servers.resources.counter")
 
     restored = await run.follow("restore again", ID="kept", RESTORE_ID="night")
