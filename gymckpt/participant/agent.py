@@ -219,15 +219,15 @@ class AgentParticipant(ParkingParticipant[Loop]):
     ) -> AsyncIterator[Activation]:
         """A whole `/run`: a session of its own with one activation, gone when that ends.
 
-        `front`: the controller calls this server itself, and is refused while a checkpoint is open instead of being held. What has completed is kept as
-        the result until it is acknowledged or retired, or a later attempt of the rollout starts here: a `/run` that is repeated, or continues a restored
-        result, has it as `reply`. Where checkpointing is off it is kept for a while.
+        `front`: the controller calls this server itself, and is refused while a checkpoint is open instead of being held. A run within a step that the
+        checkpoint waits for is neither. What has completed is kept as the result until it is acknowledged or retired, or a later attempt of the rollout
+        starts here: a `/run` that is repeated, or continues a restored result, has it as `reply`. Where checkpointing is off it is kept for a while.
 
         Raises AdmissionClosed, TaskMismatch, and what `open_session` and `activation` raise.
         """
         key = f"run:{episode.rollout_id}"
         kept = self._result(episode, key, request, continues)
-        if kept is None and front and self.gate.state is not GateState.OPEN:
+        if kept is None and front and not self._admits():
             raise AdmissionClosed(
                 f"{episode} cannot start now: the gate of {self.id} is {self.gate.state.name}; retry",
                 retry_after=RETRY_AFTER,
@@ -257,9 +257,9 @@ class AgentParticipant(ParkingParticipant[Loop]):
                 self._end_run(held)
 
     def _end_run(self, held: AgentSession) -> None:
-        """In the same step in which its activation ends: no cut finds it between the two."""
+        """In the same step in which its activation ends: no cut finds it between the two. What was part of another step is no result of the rollout."""
         session = self.sessions.get(held.key)
-        if session is None or held.reply is None or not self.enabled:
+        if session is None or held.reply is None or not self.enabled or self._is_within():
             self._end(held)
             return
         self.sessions.finish(session, digest_of(self.body(session)))
@@ -327,7 +327,11 @@ class AgentParticipant(ParkingParticipant[Loop]):
         """Whether a call for the session waits for `has_moved`."""
         if session is None:
             return False
-        return session.pending or not (self.gate.state is GateState.OPEN or self._is_within())
+        return session.pending or not self._admits()
+
+    def _admits(self) -> bool:
+        """Whether the call that is being served may go on now."""
+        return self.gate.state is GateState.OPEN or self._is_within()
 
     def _count_let_in(self) -> None:
         """Work that began after the gate settled makes the cut void."""

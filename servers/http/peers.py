@@ -6,7 +6,16 @@ import argparse
 import re
 from dataclasses import dataclass
 
-from gymckpt.participant import CONTINUE_HEADER, EPISODE_HEADER, REQUEST_ID_HEADER, Episode, Kind, ParticipantId
+from gymckpt.participant import (
+    CONTINUE_HEADER,
+    EPISODE_HEADER,
+    REQUEST_ID_HEADER,
+    WITHIN_HEADER,
+    Episode,
+    Kind,
+    ParticipantId,
+    current_call,
+)
 
 _ACTIVATION = re.compile(r"activation-([0-9]{1,6})\Z")
 
@@ -37,7 +46,8 @@ class Peer:
 
 
 def call_headers(episode: Episode | None, *, request_id: str | None = None, continues: bool = False) -> dict[str, str]:
-    """The identity of an outgoing call. `continues` goes with calls that should find restored state."""
+    """The identity of an outgoing call. `continues` goes with calls that should find restored state. What is called while a call within a step is served
+    is part of that step too."""
     headers: dict[str, str] = {}
     if episode is not None:
         headers[EPISODE_HEADER] = str(episode)
@@ -45,6 +55,9 @@ def call_headers(episode: Episode | None, *, request_id: str | None = None, cont
         headers[REQUEST_ID_HEADER] = request_id
     if continues:
         headers[CONTINUE_HEADER] = "1"
+    serving = current_call()
+    if serving is not None and serving.within is not None:
+        headers[WITHIN_HEADER] = str(serving.within)
     return headers
 
 

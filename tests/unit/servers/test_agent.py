@@ -28,7 +28,7 @@ class Agent:
     def __init__(self, directory: Path) -> None:
         self.log = directory / "log"
         self.backend = ScriptedBackend({"do it": Plan(({"name": "add", "arguments": '{"count": 2}'},))})
-        self.tool_calls: list[httpx.Request] = []
+        self.calls: list[httpx.Request] = []
         http = httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
         app = agent_app(
             "agent",
@@ -41,18 +41,24 @@ class Agent:
         self.client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://agent")
 
     async def _answer(self, request: httpx.Request) -> httpx.Response:
+        self.calls.append(request)
         body = json.loads(request.content)
         if request.url.host == "policy":
             return httpx.Response(200, json=await self.backend.responses(body), headers={"set-cookie": "policy=p"})
-        self.tool_calls.append(request)
         return httpx.Response(200, json={"ok": True}, headers={"set-cookie": "tools=t2", "x-gymckpt-revision": "4"})
+
+    @property
+    def tool_calls(self) -> list[httpx.Request]:
+        return [request for request in self.calls if request.url.host != "policy"]
 
     async def open(self, url: str = "http://elsewhere") -> httpx.Response:
         access = {"kind": "direct_http", "name": "tools.direct_http", "base_url": url, "cookies": {"tools": "t1"}}
         return await self.client.post("/v1/agent_sessions", json={**SESSION, "tool_accesses": [access]})
 
-    async def activate(self, index: int | None = None) -> httpx.Response:
-        headers = HEADERS if index is None else {**HEADERS, "x-gymckpt-request-id": activation_id(index)}
+    async def activate(self, index: int | None = None, **more: str) -> httpx.Response:
+        headers = {**HEADERS, **more}
+        if index is not None:
+            headers["x-gymckpt-request-id"] = activation_id(index)
         return await self.client.post("/v1/responses", json=PARAMS, headers=headers)
 
     async def close(self) -> dict[str, Any]:
@@ -92,6 +98,29 @@ async def test_the_activation_that_was_finished_is_answered_again_without_runnin
     assert (await agent.activate(0)).json() == first
     assert len(agent.tool_calls) == 1
     assert [line["what"] for line in read_log(agent.log)] == ["open_session", "/v1/responses"]
+
+
+async def test_an_agent_that_is_used_as_a_tool_says_so_in_every_call_that_it_makes(agent: Agent) -> None:
+    """X37: who holds one of them would hold the step that a checkpoint waits for."""
+    await agent.open()
+    await agent.activate(0, **{"x-gymckpt-within": "outer-a2"})
+    run = {"responses_create_params": PARAMS, "_ng_task_index": 1, "_ng_rollout_index": 0}
+    headers = {"x-gymckpt-episode": "1-0", "x-gymckpt-within": "outer-a2"}
+    assert (await agent.client.post("/run", json=run, headers=headers)).status_code == 200
+    assert {request.url.path.rpartition("/")[2] for request in agent.calls} == {
+        "responses",
+        "add",
+        "seed_session",
+        "verify",
+    }
+    assert {request.headers.get("x-gymckpt-within") for request in agent.calls} == {"outer-a2"}
+
+
+async def test_an_agent_that_plays_a_rollout_is_within_nothing(agent: Agent) -> None:
+    """X37: its calls are held, so that it parks."""
+    await agent.open()
+    await agent.activate(0)
+    assert {request.headers.get("x-gymckpt-within") for request in agent.calls} == {None}
 
 
 async def test_an_activation_out_of_order_is_refused(agent: Agent) -> None:

@@ -7,23 +7,32 @@ from typing import Any
 
 import pytest
 
+from gymckpt.core.admission import Running
 from gymckpt.core.ids import Episode
-from gymckpt.errors import AdmissionClosed, AlreadyRestored, NotRestored, StaleAttempt
+from gymckpt.core.manifest import Floor
+from gymckpt.errors import AdmissionClosed, AlreadyRestored, CutVoid, NotRestored, StaleAttempt
 from gymckpt.participant.activation import Activation
 from gymckpt.participant.agent import AgentParticipant
+from gymckpt.participant.call import Call, set_current_call
 from tests.unit.participant.agent.conftest import REQUEST, Loop, Script, new_agent
 from tests.unit.participant.rounds import PATIENCE, Rounds, blocked, settled, until
 
 
 class Ran:
-    """One `/run` in a task of its own."""
+    """One `/run` in a task of its own; `within` is the step of which it is a part."""
 
-    def __init__(self, agent: AgentParticipant, text: str, script: Script, **options: Any) -> None:
+    def __init__(
+        self, agent: AgentParticipant, text: str, script: Script, *, within: str | None = None, **options: Any
+    ) -> None:
         self.reply: Any = None
         self.continuation: Any = None
-        self.task: asyncio.Task[Any] = asyncio.create_task(self._run(agent, text, script, options))
+        self.task: asyncio.Task[Any] = asyncio.create_task(self._run(agent, text, script, within, options))
 
-    async def _run(self, agent: AgentParticipant, text: str, script: Script, options: dict[str, Any]) -> Any:
+    async def _run(
+        self, agent: AgentParticipant, text: str, script: Script, within: str | None, options: dict[str, Any]
+    ) -> Any:
+        if within is not None:
+            set_current_call(Call("POST", "/run", within=Episode.parse(within)))
         async with agent.run_episode(Episode.parse(text), dict(REQUEST), **options) as act:
             self.reply, self.continuation = act.reply, act.continuation
             return "repeated" if act.reply is not None else await script(act)
@@ -81,6 +90,39 @@ async def test_a_new_run_is_refused_at_the_front_and_held_behind_it(agent: Agent
     assert (len(agent.sessions), agent.blocker_count()) == (0, 0)
     await rounds.resume(agent, fence)
     assert await held.result() == "finished"
+
+
+async def test_a_run_within_a_step_that_a_checkpoint_waits_for_is_let_through(
+    agent: AgentParticipant, rounds: Rounds
+) -> None:
+    """X37: a tool that plays an agent while the gate is closing, and would be waited for in vain if it were refused."""
+    fence, preparing = rounds.closing(agent)
+    waiting_for_it = agent.in_flight.enter(Running("seed", Episode("r"), "s", 0.0, blocks=True))
+    loop = Loop(turns=1)
+    played = Ran(agent, "r", loop, within="r")
+    loop.answer()
+    loop.tool_done()
+    assert await played.result() == "finished"
+    assert not preparing.done()
+    agent.in_flight.leave(waiting_for_it)
+    agent.notify()
+    assert (await preparing).report.ready
+    assert await Ran(agent, "late", Loop(turns=0), within="r").result() == "finished"
+    with pytest.raises(CutVoid, match="let in"):
+        await rounds.snapshot(agent, fence, await preparing)
+
+
+@pytest.mark.parametrize("text", ["r", "r-a1"])
+async def test_a_process_born_after_a_restore_starts_only_later_attempts(agent: AgentParticipant, text: str) -> None:
+    """X27: nothing of the restored attempt is here, neither for a whole run nor for a session that is opened."""
+    agent.floors.learn([Floor("r", refused=0, target=1)])
+    with pytest.raises(StaleAttempt):
+        await Ran(agent, text, Loop(turns=0)).result()
+    for continues in (False, True):
+        with pytest.raises(StaleAttempt):
+            await agent.open_session(Episode.parse(text), "s", {}, continues=continues)
+    assert len(agent.sessions) == 0
+    assert await Ran(agent, "r-a2", Loop(turns=0)).result() == "finished"
 
 
 @pytest.mark.parametrize(("mode", "ready"), [("wait", False), ("replay", True)])
