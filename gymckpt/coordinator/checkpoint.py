@@ -121,12 +121,13 @@ class CheckpointTask:
         self._wake.set()
 
     async def renew(self, gate_lease: float, export_lease: float) -> None:
-        """Restarts the leases here and at the members. Raises ParticipantLost naming whoever did not restart its own."""
+        """Restarts the leases here and at the members. Raises ParticipantLost naming whoever did not restart its own, and as `until`."""
         orders = self.machine.renew(gate_lease, export_lease, self._context.now())
         renewing = {order.boot_id: self._start(self._ask(order)) for order in orders}
         self._wake.set()
         if renewing:
             await asyncio.wait(renewing.values())
+        self.check_running()
         over = Lost("the round has ended", gone=False)
         outcomes = {boot: over if child.cancelled() else child.result() for boot, child in renewing.items()}
         failed = troubles([self._members[boot].link for boot in renewing], outcomes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -236,6 +238,53 @@ async def test_an_older_coordinator_can_change_nothing_once_it_has_a_successor(b
     assert (await newer.checkpoint(CheckpointArguments("c3"))).stage is Stage.PUBLISHED
 
 
+Changing = Callable[[CoordinatorClient], Awaitable[object]]
+
+IDLE: dict[str, Changing] = {
+    "create": lambda old: old.checkpoint(CheckpointArguments("new")),
+    "abort": lambda old: old.abort_checkpoint("new"),
+    "pin": lambda old: old.pin_checkpoint("c1", "me"),
+    "release": lambda old: old.pin_checkpoint("c1", "trainer", release=True),
+    "delete": lambda old: old.delete_checkpoint("c0"),
+    "restore": lambda old: old.restore(RestoreArguments("x", "c1")),
+    "retire": lambda old: old.retire_episodes([R1]),
+}
+HOLDING: dict[str, Changing] = {
+    "resume": lambda old: old.resume_checkpoint("held"),
+    "renew": lambda old: old.renew_checkpoint("held", gate_lease=90.0),
+    "abort": lambda old: old.abort_checkpoint("held"),
+}
+CHANGING = [(changing, holding) for holding in (False, True) for changing in (HOLDING if holding else IDLE).values()]
+
+
+@pytest.mark.parametrize(("changing", "holding"), CHANGING, ids=[*IDLE, *(f"{name} held" for name in HOLDING)])
+async def test_whatever_an_older_coordinator_is_asked_first_changes_nothing(
+    bare: Fleet, changing: Changing, holding: bool
+) -> None:
+    """X06: it has heard nothing of its successor, which holds a round open; it may believe that it holds one itself."""
+    fleet = await assembled(bare)
+    older = fleet.client
+    for checkpoint_id in ("c0", "c1"):
+        await fleet.checkpoint(checkpoint_id)
+    await older.pin_checkpoint("c1", "trainer")
+    held = CheckpointArguments("held", resume=ResumePolicy.BY_CALLER, gate_lease=60.0)
+    if holding:
+        await fleet.checkpoint(held)
+    await fleet.coordinate()
+    await fleet.register()
+    await fleet.checkpoint(replace(held, checkpoint_id="successors"))
+    del fleet.log[:]
+    names, holdings = await fleet.names(""), [p.holds for p in fleet.all]
+
+    with pytest.raises(StaleEpoch):
+        await changing(older)
+
+    assert await fleet.names("") == names
+    assert [p.holds for p in fleet.all] == holdings
+    assert fleet.gates() == {GateState.CLOSED}
+    assert fleet.log == []
+
+
 async def owner_of(fleet: Fleet, client: CoordinatorClient, checkpoint_id: str) -> int | None:
     """The epoch under which this coordinator can checkpoint; None when it was succeeded."""
     try:
@@ -259,7 +308,7 @@ async def test_of_two_that_start_at_once_each_epoch_has_one_owner(bare: Fleet) -
 
 
 async def test_a_member_that_neither_answers_nor_is_dead_is_waited_for(bare: Fleet) -> None:
-    """Every member has answered or is known dead before anything is decided."""
+    """X35, X06: every member has answered or is known dead before anything is decided."""
     fleet = await assembled(bare)
     await fleet.server.stop()
     fleet[Kind.AGENT].answering.clear()
@@ -323,7 +372,7 @@ async def test_an_older_cut_is_never_latest(bare: Fleet) -> None:
 
 
 async def test_rounds_of_a_successor_come_after_all_that_anyone_has_seen(bare: Fleet) -> None:
-    """A retire leaves no intent; its place in the order is not used again."""
+    """X34: a retire leaves no intent; its place in the order is not used again."""
     fleet = await assembled(bare)
     await fleet.checkpoint("c1")
     await fleet.client.retire_episodes([Episode("r7")])
