@@ -8,8 +8,9 @@ import logging
 import pytest
 
 from gymckpt.coordinator import CheckpointArguments, OnNotReady, ResumePolicy, Stage
-from gymckpt.core.ids import Episode
+from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.kinds import ExportState, GateState, Kind
+from gymckpt.core.manifest import EpisodeRecord, Touch
 from gymckpt.core.report import Blocker, LostEpisode, Report, Restart
 from gymckpt.core.transitions import Abort, Decided, Prepare, Renew, Resume, Snapshot, Upload
 from gymckpt.errors import (
@@ -226,7 +227,7 @@ async def test_a_silent_process_whose_place_another_takes_is_not_waited_for(flee
 
 
 async def test_a_participant_that_dies_after_its_manifest_is_stored_changes_nothing(fleet: Fleet) -> None:
-    """The cut is older than the loss."""
+    """X01: the cut is older than the loss."""
     fleet[Kind.MODEL].script[Upload] = slow = asyncio.Event()
     following = Following(fleet.client.create_checkpoint(CheckpointArguments("c1")))
     await following.until(lambda progress: progress.uploaded == 3)
@@ -321,6 +322,7 @@ async def test_the_same_request_gives_the_same_answer_and_another_one_is_refused
 
 
 async def test_a_caller_that_goes_away_stops_only_its_own_waiting(fleet: Fleet) -> None:
+    """X33."""
     fleet[Kind.AGENT].block(BLOCKER)
     following = Following(fleet.client.create_checkpoint(CheckpointArguments("c1", prepare_timeout=30.0)))
     await following.until(lambda progress: bool(progress.waiting_for))
@@ -384,9 +386,6 @@ async def test_every_transition_is_logged_with_what_it_was_about(
 
 async def test_a_boundary_that_names_a_stranger_publishes_nothing(fleet: Fleet) -> None:
     """X31."""
-    from gymckpt.core.ids import ParticipantId
-    from gymckpt.core.manifest import EpisodeRecord, Touch
-
     stranger = ParticipantId(Kind.RESOURCES, "elsewhere")
     fleet[Kind.AGENT].sessions[Episode("r1"), "s"] = EpisodeRecord(Episode("r1"), "s", None, touches=(Touch(stranger),))
     with pytest.raises(MemberMissing, match="resources/elsewhere"):

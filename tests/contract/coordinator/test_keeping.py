@@ -154,6 +154,20 @@ async def test_a_pin_that_was_begun_before_its_checkpoint_was_deleted_is_taken_b
     assert await fleet.names("pins") == []
 
 
+async def test_a_restore_that_pins_what_was_deleted_meanwhile_is_refused(slow: tuple[Fleet, SlowPins]) -> None:
+    """X40, X28: it looks again once it has its pin, and nothing of it is begun."""
+    fleet, store = slow
+    store.hold(writes_only=True)
+    restoring = asyncio.create_task(fleet.client.restore(RestoreArguments("one", "c1")))
+    await store.asked.wait()
+    await fleet.client.delete_checkpoint("c1")
+    store.going_on.set()
+    with pytest.raises(CheckpointNotFound, match="deleted"):
+        await restoring
+    assert (await fleet.names("pins"), await fleet.names("intents")) == ([], ["intents/c1"])
+    assert not any(isinstance(step, Install) for _, step in fleet.log)
+
+
 async def test_what_is_being_restored_is_kept_until_the_restore_has_ended(fleet: Fleet) -> None:
     """X28."""
     await (await hosting(fleet)).checkpoint("c1")

@@ -58,6 +58,16 @@ async def test_a_member_that_died_is_named_before_any_gate_closes(fleet: Fleet) 
     assert await fleet.names("intents") == []
 
 
+async def test_a_member_whose_place_another_process_took_is_missed_before_any_gate_closes(fleet: Fleet) -> None:
+    """X26, X31: the newer one has not announced itself yet, and what it says of itself is no word of the member."""
+    agent = fleet[Kind.AGENT]
+    asked, agent.boot_id = agent.boot_id, "f" * 32
+    with pytest.raises(MemberMissing, match=f"boot {asked} was replaced by boot {'f' * 32}"):
+        await fleet.checkpoint("c1")
+    assert fleet.kinds_told(Prepare) == []
+    assert await fleet.names("intents") == []
+
+
 async def test_whoever_was_in_the_last_checkpoint_is_missed_however_long_it_is_gone(bare: Fleet) -> None:
     """X31: only a member of no checkpoint may leave without a word."""
     guest = await bare.add(Kind.RESOURCES, "guest")
@@ -90,6 +100,7 @@ async def test_a_member_whose_gate_was_never_open_is_not_ready_to_take_part(flee
 
 
 async def test_a_newer_process_takes_the_place_and_the_older_is_told_to_stop(fleet: Fleet) -> None:
+    """X26."""
     older = fleet[Kind.AGENT]
     newer = await fleet.add(Kind.AGENT)
     assert (await fleet.client.register(newer.info, newer.holds)).admitted
@@ -127,7 +138,7 @@ async def test_a_process_that_is_replaced_during_a_round_voids_its_cut(fleet: Fl
 
 
 async def test_blockers_are_explained_and_a_silent_member_has_its_error(fleet: Fleet) -> None:
-    """Changes nothing."""
+    """X24: changes nothing."""
     fleet[Kind.MODEL].block(BLOCKER)
     await fleet[Kind.AGENT].die()
     reports = {report.participant.id.kind: report for report in await fleet.client.explain_blockers()}
@@ -137,6 +148,35 @@ async def test_blockers_are_explained_and_a_silent_member_has_its_error(fleet: F
     assert reports[Kind.AGENT].report is None
     assert "nothing listens" in reports[Kind.AGENT].error
     assert fleet.log == []
+
+
+async def test_a_member_that_hangs_is_explained_as_silent_and_the_others_are_told_of(fleet: Fleet) -> None:
+    """X24: bounded by the patience, however long it hangs."""
+    fleet[Kind.MODEL].block(BLOCKER)
+    fleet[Kind.AGENT].answering.clear()
+    async with asyncio.timeout(10):
+        reports = {report.participant.id.kind: report for report in await fleet.client.explain_blockers()}
+    assert (reports[Kind.AGENT].report, reports[Kind.AGENT].error != "") == (None, True)
+    for kind in (Kind.ENVIRONMENT, Kind.MODEL, Kind.RESOURCES):
+        report = reports[kind].report
+        assert report is not None
+        assert report.blockers == ((BLOCKER,) if kind is Kind.MODEL else ())
+
+
+@pytest.mark.parametrize("step", [Snapshot, Upload])
+async def test_an_answer_of_another_process_counts_for_nothing(fleet: Fleet, step: type) -> None:
+    """X26, X01: it took the place behind the same door, and says that it has done what the one before was asked."""
+    agent = fleet[Kind.AGENT]
+    agent.script[step] = going_on = asyncio.Event()
+    following = Following(fleet.client.create_checkpoint(CheckpointArguments("c1")))
+    await fleet.until(lambda: any(isinstance(told, step) for told in agent.told))
+    asked, agent.boot_id = agent.boot_id, "f" * 32
+    going_on.set()
+    error = await following.end()
+    assert isinstance(error, ParticipantLost)
+    assert f"boot {'f' * 32} answered for boot {asked}" in error.message
+    assert (await fleet.client.get_checkpoint("c1")).checkpoint.stage is Stage.ABORTED
+    await fleet.until(lambda: {p.gate for p in fleet.all if p is not agent} == {GateState.OPEN})
 
 
 async def test_a_retire_goes_from_callers_to_callees_and_is_written_first(fleet: Fleet) -> None:
@@ -151,6 +191,7 @@ async def test_a_retire_goes_from_callers_to_callees_and_is_written_first(fleet:
 
 
 async def test_a_retire_that_takes_too_long_names_who_has_not_stopped(fleet: Fleet) -> None:
+    """X24."""
     fleet[Kind.AGENT].script[Retire] = DeadlineExceeded("still running")
     with pytest.raises(DeadlineExceeded, match="agent/x"):
         await fleet.client.retire_episodes([Episode("r1")])
@@ -158,7 +199,7 @@ async def test_a_retire_that_takes_too_long_names_who_has_not_stopped(fleet: Fle
 
 
 async def test_a_retire_goes_on_without_a_process_that_died(fleet: Fleet) -> None:
-    """A dead process has stopped everything, and whoever follows it reads the floors."""
+    """X24, X27: a dead process has stopped everything, and whoever follows it reads the floors."""
     await fleet.checkpoint("c1")
     await fleet[Kind.AGENT].die()
     await fleet.client.retire_episodes([Episode("r1")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from gymckpt.coordinator import CheckpointArguments, Stage
 from gymckpt.core.kinds import ExportState, GateState, Kind
 from gymckpt.core.transitions import Upload
-from gymckpt.errors import CheckpointAborted, MissingBlobs, StoreUnavailable
+from gymckpt.errors import CheckpointAborted, MissingBlobs, StaleEpoch, StoreUnavailable
 from gymckpt.rpc import codec
 from gymckpt.store import MemoryStore
 from tests.contract.coordinator.fleet import Fleet, Following
@@ -56,6 +57,20 @@ class FailingStore(MemoryStore):
         return await super().put_name(name, value, epoch=epoch)
 
 
+class JoiningStore(MemoryStore):
+    """Lets somebody join at the last moment before the next epoch is taken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.joining: Callable[[], Awaitable[object]] | None = None
+
+    async def put_name(self, name: str, value: bytes, *, epoch: int = 0) -> bytes:
+        if name.startswith("epochs/") and self.joining is not None:
+            joining, self.joining = self.joining, None
+            await joining()
+        return await super().put_name(name, value, epoch=epoch)
+
+
 async def assembled(stack: AsyncExitStack, store: MemoryStore) -> Fleet:
     fleet = Fleet(stack, store)
     for kind in Kind:
@@ -81,6 +96,22 @@ async def test_of_a_publish_and_an_abort_one_decides_and_both_callers_are_told_t
         assert (error is None) is decision.published
         assert isinstance(error, CheckpointAborted | None)
         assert {(p.gate, p.export) for p in fleet.all} == {(GateState.OPEN, ExportState.NONE)}
+
+
+async def test_a_process_that_joins_just_before_an_epoch_is_taken_is_heard_by_its_owner() -> None:
+    """X35: it has read the epoch before, and its name is older than the new one, so that nobody else would tell it."""
+    store = JoiningStore()
+    async with AsyncExitStack() as stack:
+        fleet = await assembled(stack, store)
+        older = fleet.client
+        store.joining = lambda: fleet.add(Kind.AGENT, "late")
+        await fleet.coordinate()
+        late = fleet[Kind.AGENT]
+        assert (late.id.name, late.epoch) == ("late", 2)
+        await older.register(late.info, late.holds)
+        with pytest.raises(StaleEpoch):
+            await older.checkpoint(CheckpointArguments("c1"))
+        assert late.told == []
 
 
 async def test_a_publish_waits_for_a_store_that_comes_back() -> None:

@@ -353,6 +353,7 @@ async def test_a_restore_needs_every_participant_of_its_checkpoint(fleet: Fleet)
 
 
 async def test_nothing_is_kept_of_a_restore_that_never_began(fleet: Fleet) -> None:
+    """X29."""
     with pytest.raises(CheckpointNotFound):
         await fleet.client.restore(RestoreArguments("one", "latest"))
     await published(fleet, R1)
@@ -363,6 +364,7 @@ async def test_nothing_is_kept_of_a_restore_that_never_began(fleet: Fleet) -> No
 
 
 async def test_a_caller_that_goes_away_stops_only_its_own_waiting(fleet: Fleet) -> None:
+    """X28."""
     await published(fleet, R1)
     fleet[Kind.AGENT].script[Install] = slow = asyncio.Event()
     restoring = asyncio.create_task(fleet.client.restore(RestoreArguments("one", "c1")))

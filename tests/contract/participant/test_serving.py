@@ -168,6 +168,21 @@ async def test_floors_of_restores_before_its_birth_are_refused(
             counters.enter(text, "/seed_session")
 
 
+async def test_floors_that_were_raised_before_its_admission_are_refused_too(
+    coordinator: RpcServer, store: WatchedStore, registrar: Registrar, counters: Counters
+) -> None:
+    """X27: a restore that ended between its first look and its admission has told it nothing."""
+    async with counters.participant.serving(coordinator=coordinator.address):
+        await until(lambda: registrar.requests)
+        await store.put_name("floors/restore-x/0", encode_floors([Floor("r", refused=0, target=1)]))
+        registrar.admitting = True
+        await until(lambda: counters.gate() is GateState.OPEN)
+        for text in ("r", "r-a1"):
+            with pytest.raises(StaleAttempt):
+                counters.enter(text, "/seed_session")
+        counters.enter("r-a2", "/seed_session")
+
+
 async def test_a_store_that_is_not_there_yet_is_waited_for(
     coordinator: RpcServer, store: WatchedStore, registrar: Registrar, counters: Counters
 ) -> None:

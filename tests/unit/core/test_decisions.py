@@ -127,6 +127,7 @@ def test_a_malformed_request_is_refused_and_names_its_field(fields: dict[str, ob
 
 
 def test_two_attempts_of_one_rollout_cannot_both_be_asked_for() -> None:
+    """X29."""
     with pytest.raises(InvalidField, match="r1 and r1-a2"):
         RestoreArguments("x", "c1", (Episode("r1", 2), R1))
 
@@ -156,6 +157,7 @@ def test_only_rounds_without_a_decision_are_left_to_a_successor() -> None:
 
 
 def test_the_manifest_holds_what_can_continue_and_names_what_cannot() -> None:
+    """X13."""
     touch = Touch(RESOURCES, "s", 1)
     manifests = [
         manifest_of(ENVIRONMENT, record(R1), record(R2, touch), record(R3)),
@@ -200,6 +202,7 @@ def test_every_asked_episode_gets_one_fate_and_the_next_attempt() -> None:
 
 
 def test_an_episode_that_the_checkpoint_does_not_name_is_refused() -> None:
+    """X13."""
     with pytest.raises(InvalidField, match="r9"):
         restore_targets((Episode("r9"),), checkpoint(R1), Attempts(), {})
 

@@ -86,6 +86,7 @@ def test_the_cut_that_is_held_is_the_one_that_was_taken() -> None:
 
 
 def test_its_lease_ends_unless_something_is_heard_of_its_round() -> None:
+    """C19."""
     export = frozen()
     assert not export.lease.expired(NOW + LEASE - 0.1)
     assert export.lease.expired(NOW + LEASE)

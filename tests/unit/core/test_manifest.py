@@ -23,6 +23,7 @@ def manifest(participant: ParticipantId, *records: EpisodeRecord, boot: str = "0
 
 
 def test_an_episode_whose_every_touched_session_was_exported_continues() -> None:
+    """X13."""
     manifests = [
         manifest(AGENT, record(R1, "a", Touch(TOOLS, "s", 4), Touch(MODEL))),
         manifest(TOOLS, record(R1, "s", revision=4)),
@@ -32,6 +33,7 @@ def test_an_episode_whose_every_touched_session_was_exported_continues() -> None
 
 
 def test_an_episode_that_touches_nothing_continues() -> None:
+    """X13."""
     assert join([manifest(AGENT, record(R1, "a"))], {}) == ((R1,), (), ())
 
 
@@ -70,6 +72,7 @@ def test_calls_beyond_what_was_seen_are_no_gap_when_they_have_receipts(unreceipt
 
 
 def test_what_one_caller_missed_another_may_have_seen() -> None:
+    """X16."""
     manifests = [
         manifest(AGENT, record(R1, "a", Touch(TOOLS, "s", 2))),
         manifest(OTHER_AGENT, record(R1, "b", Touch(TOOLS, "s", 5))),

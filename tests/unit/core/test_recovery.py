@@ -57,7 +57,7 @@ def test_a_rollout_that_began_after_it_is_not(checkpoint_id: str, why: str) -> N
 
 @pytest.mark.parametrize("dead", [E, A, R])
 def test_the_death_of_one_server_names_what_it_held(dead: ParticipantId) -> None:
-    """One process dies, the others still list it."""
+    """X13: one process dies, the others still list it."""
     members = [present(dead, boot=SECOND) if each.info.id == dead else each for each in [*WHOLE, present(M, ONE)]]
     found = explain("c", held(E, A, R, M), members, {}, {})
     assert told(found) == [("r1", f"{dead}", "r1")]
@@ -105,7 +105,7 @@ def test_what_may_have_ended_with_its_dead_caller_is_restored() -> None:
 
 
 def test_what_was_retired_is_not_restored() -> None:
-    """A retired attempt is refused for good."""
+    """X29: a retired attempt is refused for good."""
     members = [present(E, boot=SECOND)]
     assert told(explain("c", held(E, A, R), members, {"r1": 0}, {"r1": 0})) == []
 

@@ -202,6 +202,7 @@ def test_gates_reopen_backwards_before_anyone_uploads() -> None:
 
 @pytest.mark.parametrize("policy", [ResumePolicy.AFTER_PUBLISH, ResumePolicy.BY_CALLER])
 def test_gates_that_stay_closed_hold_up_no_upload(policy: ResumePolicy) -> None:
+    """X33."""
     play = Play(resume=policy)
     play.until_cut()
     assert sorted(play.due()) == sorted(f"{kind}/x upload" for kind in Kind)
@@ -248,6 +249,7 @@ def test_after_publish_opens_only_once_it_is_decided() -> None:
 
 
 def test_by_caller_keeps_the_gates_until_the_caller_says_so() -> None:
+    """X33."""
     play = Play(resume=ResumePolicy.BY_CALLER)
     play.until_uploaded()
     play.decide(Decision(MANIFEST))

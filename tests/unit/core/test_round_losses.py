@@ -66,7 +66,7 @@ def test_a_loss_between_prepare_and_snapshot_voids_the_cut() -> None:
 
 
 def test_a_loss_after_the_manifest_is_stored_changes_nothing() -> None:
-    """The cut is older than the loss."""
+    """X01: the cut is older than the loss."""
     play = Play()
     play.until_uploaded()
     play.lose("agent/x", None, gone=True)

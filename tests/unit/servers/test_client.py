@@ -65,6 +65,7 @@ async def test_a_typed_refusal_is_raised_and_never_returned() -> None:
 
 
 async def test_a_closed_gate_is_waited_for() -> None:
+    """X38."""
     answers = iter([refused(503, "ADMISSION_CLOSED"), httpx.Response(200, json={})])
     assert (await outgoing(lambda _: next(answers)).post("http://tools/add", {})).status == 200
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
+from gymckpt.core.ids import Fence
 from gymckpt.core.kinds import ExportState, GateState
-from gymckpt.core.transitions import Prepare, Renew, Snapshot, Upload
+from gymckpt.core.transitions import Abort, Prepare, Renew, Resume, Snapshot, Upload
 from gymckpt.errors import CutVoid, InvalidPhase, StaleCheckpoint
-from tests.unit.participant.base.bed import Clock, Counters
+from tests.unit.participant.base.bed import Clock, Counters, StoppableStore
 from tests.unit.participant.rounds import Rounds, settled
 
 
@@ -80,6 +82,84 @@ async def test_the_export_lease_drops_the_export_and_leaves_the_gate(
     assert (counters.gate(), counters.export()) == (GateState.CLOSED, ExportState.NONE)
     with pytest.raises(StaleCheckpoint):
         await rounds.ask(p, fence, Upload())
+
+
+Moving = Callable[[Rounds, Counters, Fence], Awaitable[object]]
+
+
+async def resume_twice(rounds: Rounds, counters: Counters, fence: Fence) -> None:
+    for _ in range(2):
+        await rounds.ask(counters.participant, fence, Resume())
+
+
+async def prepare_again(rounds: Rounds, counters: Counters, fence: Fence) -> None:
+    await rounds.ask(counters.participant, fence, Prepare(1.0, 5.0))
+
+
+async def end_another_round(rounds: Rounds, counters: Counters, _fence: Fence) -> None:
+    await rounds.ask(counters.participant, rounds.fence("other"), Abort())
+
+
+@pytest.mark.parametrize("moving", [resume_twice, prepare_again, end_another_round])
+@pytest.mark.parametrize("uploaded", [False, True])
+async def test_whatever_moves_the_gate_leaves_the_export_and_its_lease(
+    rounds: Rounds, counters: Counters, clock: Clock, moving: Moving, uploaded: bool
+) -> None:
+    """X33: a retry as well; the lease of the export ends when it would have ended."""
+    p = counters.participant
+    fence = rounds.fence()
+    prepared = await rounds.ask(p, fence, Prepare(1.0, 600.0))
+    await rounds.ask(p, fence, Snapshot(prepared.closing, 5.0))
+    first = await rounds.ask(p, fence, Upload()) if uploaded else None
+    clock.now += 4
+    await moving(rounds, counters, fence)
+    assert counters.export() is (ExportState.UPLOADED if uploaded else ExportState.FROZEN)
+    assert p.export.lease.remaining(clock.now) == 1.0
+    again = await rounds.ask(p, fence, Upload())
+    assert first is None or again is first
+    assert (again.sessions, len(counters.state.encoded)) == (1, 1)
+
+
+async def upload_twice(rounds: Rounds, counters: Counters, fence: Fence) -> None:
+    for _ in range(2):
+        await rounds.ask(counters.participant, fence, Upload())
+
+
+async def go_away_while_it_uploads(rounds: Rounds, counters: Counters, fence: Fence) -> None:
+    store = rounds.store
+    assert isinstance(store, StoppableStore)
+    store.stop()
+    caller = asyncio.create_task(rounds.ask(counters.participant, fence, Upload()))
+    await store.reached.wait()
+    caller.cancel()
+    await asyncio.wait({caller})
+    store.running.set()
+
+
+async def take_the_cut_again(rounds: Rounds, counters: Counters, fence: Fence) -> None:
+    closing = counters.participant.gate.closing
+    await rounds.ask(counters.participant, fence, Snapshot(closing, 5.0))
+
+
+@pytest.mark.parametrize("moving", [upload_twice, go_away_while_it_uploads, take_the_cut_again])
+@pytest.mark.parametrize("resumed", [False, True])
+async def test_whatever_moves_the_export_leaves_the_gate_and_its_lease(
+    rounds: Rounds, counters: Counters, clock: Clock, moving: Moving, resumed: bool
+) -> None:
+    """X33: a retry, and a caller that went away, as well; the gate opens when it would have opened."""
+    p = counters.participant
+    fence = rounds.fence()
+    prepared = await rounds.ask(p, fence, Prepare(1.0, 5.0))
+    await rounds.ask(p, fence, Snapshot(prepared.closing, 600.0))
+    if resumed:
+        await rounds.resume(p, fence)
+    clock.now += 4
+    await moving(rounds, counters, fence)
+    p.tick()
+    assert counters.gate() is (GateState.OPEN if resumed else GateState.CLOSED)
+    clock.now += 1
+    p.tick()
+    assert counters.gate() is GateState.OPEN
 
 
 async def test_renewing_again_and_again_keeps_both_past_their_first_lease(

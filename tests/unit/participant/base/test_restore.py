@@ -247,6 +247,21 @@ async def test_a_session_that_begins_while_the_checkpoint_is_read_refuses_the_in
     assert p.restoring.pending_fence is None
 
 
+async def test_a_target_that_starts_from_input_while_the_checkpoint_is_read_refuses_the_install_whole(
+    rounds: Rounds, counters: Counters, store: StoppableStore, checkpoint: Checkpoint
+) -> None:
+    """X28, X30: under a key of its own; else two sessions would be the same attempt."""
+    p = counters.participant
+    store.stop()
+    installing = asyncio.create_task(rounds.install(p, checkpoint.digest, *ABC))
+    await store.reached.wait()
+    counters.seed("b-a1", key="its own", value=42)
+    store.running.set()
+    with pytest.raises(InvalidPhase, match="retire it before restoring b-a1"):
+        await installing
+    assert (counters.keys, counters.values, p.restoring.pending_fence) == (["its own"], {"its own": 42}, None)
+
+
 async def test_a_restore_and_a_checkpoint_exclude_each_other(
     rounds: Rounds, counters: Counters, checkpoint: Checkpoint
 ) -> None:

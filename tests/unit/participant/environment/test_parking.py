@@ -61,6 +61,36 @@ async def test_an_episode_parks_at_its_boundary_and_goes_on_in_place(
     assert await script.play.result() == "finished"
 
 
+async def test_what_an_episode_held_at_the_cut_is_what_is_uploaded(
+    environment: EnvironmentParticipant, rounds: Rounds
+) -> None:
+    """X02: although it goes on with the lists that it handed over, to another boundary and to its end, before the upload."""
+    live: dict[str, list[int]] = {"observations": [1, 2]}
+
+    async def script(run: Run) -> str:
+        await episode.told()
+        await run.boundary("verify", live, [Touch(AGENT, "s", 1)])
+        live["observations"].append(3)
+        await run.boundary("return", {"result": 1.0})
+        return "finished"
+
+    episode = Play(environment, "r", script)
+    await episode.began.wait()
+    fence, preparing = rounds.closing(environment)
+    episode.go()
+    taken = await rounds.snapshot(environment, fence, await preparing)
+    await rounds.resume(environment, fence)
+    assert await episode.result() == "finished"
+    record = (await rounds.publish(environment, fence, taken)).records["r"]
+    assert (record.boundary, record.touches) == ("verify", (Touch(AGENT, "s", 1),))
+    restored = EnvironmentParticipant("single_agent_turn")
+    assert restored.state is not None
+    assert restored.state.load(await rounds.parts(record)).boundary.continuation == {
+        "stage": "verify",
+        "observations": [1, 2],
+    }
+
+
 async def test_an_episode_reaching_its_boundary_before_the_gate_closes_is_not_ready_until_the_next(
     environment: EnvironmentParticipant, rounds: Rounds
 ) -> None:

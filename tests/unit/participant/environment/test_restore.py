@@ -9,7 +9,7 @@ import pytest
 
 from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.kinds import Kind
-from gymckpt.core.manifest import Touch
+from gymckpt.core.manifest import Floor, Touch
 from gymckpt.errors import (
     AlreadyRestored,
     DuplicateEpisode,
@@ -126,6 +126,16 @@ async def test_continuing_what_is_not_restored_and_starting_what_is_are_refused(
     with pytest.raises(StaleAttempt):
         await Play(successor, "r", nothing).result()
     assert await Play(successor, "r-a1", nothing, continues=True).result() == "finished"
+
+
+async def test_a_process_born_after_a_restore_starts_only_later_attempts(environment: EnvironmentParticipant) -> None:
+    """X27: nothing of the restored attempt is here, and it may run elsewhere."""
+    environment.floors.learn([Floor("r", refused=0, target=1)])
+    for text in ("r", "r-a1"):
+        with pytest.raises(StaleAttempt):
+            await Play(environment, text, nothing).result()
+    assert len(environment.sessions) == 0
+    assert await Play(environment, "r-a2", nothing).result() == "finished"
 
 
 async def test_an_episode_without_a_boundary_continues_from_its_input(

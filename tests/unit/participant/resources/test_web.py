@@ -150,6 +150,36 @@ async def test_a_handler_that_fails_is_uncounted_and_its_session_revised(
     assert len(counters.participant.in_flight) == counters.participant.blocking() == 0
 
 
+@pytest.mark.parametrize("fault", ["raises", "answers 500", "is cancelled"])
+async def test_what_a_failing_handler_changed_is_in_the_next_checkpoint(
+    rounds: Rounds, app: App, counters: Counters, fault: str
+) -> None:
+    """X32: although that builds on one which held the session as it was before."""
+    changed = asyncio.Event()
+
+    async def add(scope: Any, receive: Any, send: Any) -> None:
+        counters.values["r"] += 10
+        changed.set()
+        if fault == "raises":
+            raise RuntimeError("the tool fails")
+        if fault == "is cancelled":
+            await asyncio.Event().wait()
+        await answer(send, b"no", status=500)
+
+    first = await rounds.checkpoint(counters.participant)
+    app.handlers["/add"] = add
+    calling = Exchange("/add").send_body(b"{}").through(app.app)
+    await changed.wait()
+    if fault == "is cancelled":
+        calling.cancel()
+    await asyncio.wait({calling})
+    assert calling.cancelled() or (calling.exception() is not None) is (fault == "raises")
+    second = await rounds.checkpoint(counters.participant, base=first.manifest.checkpoint_id)
+    assert second.taken.changed == 1
+    held = [(await rounds.parts(checkpoint.records["r"]))["value"] for checkpoint in (first, second)]
+    assert held == [b"0", b"10"]
+
+
 @pytest.mark.parametrize(
     ("exchange", "status", "reason"),
     [

@@ -1,0 +1,57 @@
+"""Restores long after their checkpoint: again and again, and when somebody has left since."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gymckpt.coordinator import Fate, RestoreArguments, Stage
+from gymckpt.core.ids import Episode, ParticipantId
+from gymckpt.core.kinds import Kind
+from gymckpt.core.report import LostEpisode, Report, Restart
+from gymckpt.errors import MemberMissing
+from tests.contract.coordinator.fleet import SETTINGS, Fleet
+from tests.contract.coordinator.test_restore import stored_state
+
+R1, R2, R4 = Episode("r1"), Episode("r2"), Episode("r4")
+
+
+async def test_what_starts_over_or_is_lost_is_given_another_attempt_each_time_too(fleet: Fleet) -> None:
+    """X29, X13: no participant keeps it; the third restore is that of a successor, which finds it in the records alone."""
+    for participant in fleet.all:
+        participant.host(R1, R2, state=await stored_state(fleet))
+        participant.stored = {R1, R2}
+    fleet[Kind.AGENT].report = Report(restarts=(Restart(R2, "restart only"),))
+    fleet[Kind.RESOURCES].lost = (LostEpisode(R4, "its process was replaced"),)
+    await fleet.checkpoint("c1")
+    for participant in fleet.all:
+        participant.sessions.clear()
+    for attempt in (1, 2, 3):
+        if attempt == 3:
+            await fleet.coordinate()
+            await fleet.register()
+        outcome = await fleet.client.restore(RestoreArguments(f"number-{attempt}", "c1"))
+        given = {(target.source, target.fate): target.attempt for target in outcome}
+        fates = ((R1, Fate.RESTORED), (R2, Fate.RESTARTED), (R4, Fate.LOST))
+        assert given == dict.fromkeys(fates, attempt)
+
+
+async def test_a_restore_needs_those_that_left_since_its_checkpoint(bare: Fleet) -> None:
+    """X31, X13: although nobody misses them any more, what they held cannot be given to anyone."""
+    for kind in Kind:
+        await bare.add(kind)
+    here = list(bare.all)
+    guest = await bare.add(Kind.RESOURCES, "guest")
+    settings = replace(SETTINGS, interval=0.001)
+    await bare.coordinate(settings=settings, expected=(ParticipantId(Kind.MODEL, "x"),))
+    await bare.register(*here, guest)
+    guest.host(R1, state=await stored_state(bare))
+    assert (await bare.checkpoint("c1")).episodes == 1
+    await guest.die()
+    await bare.register(*here)
+    assert (await bare.checkpoint("c2")).stage is Stage.PUBLISHED
+    with pytest.raises(MemberMissing, match="'c1' needs resources/guest"):
+        await bare.client.restore(RestoreArguments("one", "c1"))
+    assert await bare.names("pins") == []
+    assert await bare.names("intents") == ["intents/c1", "intents/c2"]
