@@ -13,8 +13,10 @@ from gymckpt.coordinator import CheckpointArguments, CoordinatorClient, RestoreA
 from gymckpt.coordinator.members.client import ParticipantClient
 from gymckpt.core.ids import Digest, Fence
 from gymckpt.core.manifest import Decision
+from gymckpt.core.results import Acknowledgement
 from gymckpt.core.transitions import (
     Abort,
+    Acknowledge,
     Activate,
     Confirm,
     Decided,
@@ -53,6 +55,7 @@ EVERY_KIND_OF_ORDER: list[Transition] = [
     Discard(),
     Retire((Episode("two"),), 1.0),
     Forget(("two",)),
+    Acknowledge((Acknowledgement(Episode("two"), bytes(32)),), 1.0),
 ]
 
 
