@@ -12,7 +12,7 @@ from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.kinds import ExportState, GateState, Kind
 from gymckpt.core.manifest import EpisodeRecord, Touch
 from gymckpt.core.report import Blocker, LostEpisode, Report, Restart
-from gymckpt.core.transitions import Abort, Decided, Prepare, Renew, Resume, Snapshot, Upload
+from gymckpt.core.transitions import Decided, Prepare, Renew, Resume, Snapshot, Upload
 from gymckpt.errors import (
     ArgumentConflict,
     CheckpointAborted,
@@ -205,24 +205,6 @@ async def test_a_participant_that_dies_before_its_manifest_is_stored_is_named(fl
     assert isinstance(error, ParticipantLost)
     assert "resources/x" in error.message
     assert newer.fences == []
-    assert fleet.gates() == {GateState.OPEN}
-
-
-@pytest.mark.parametrize("step", [Prepare, Snapshot, Upload, Abort])
-async def test_a_silent_process_whose_place_another_takes_is_not_waited_for(fleet: Fleet, step: type) -> None:
-    """X24, X26: whatever it was given to answer."""
-    silent = fleet[Kind.RESOURCES]
-    silent.script[step] = asyncio.Event()
-    if step is Abort:
-        silent.script[Upload] = CutVoid("scripted")
-    arguments = CheckpointArguments("c1", prepare_timeout=3600.0)
-    following = Following(fleet.client.create_checkpoint(arguments))
-    await fleet.until(lambda: any(isinstance(told, step) for told in silent.told))
-    await fleet.register(await fleet.add(Kind.RESOURCES))
-    error = await following.end()
-    assert isinstance(error, CutVoid if step is Abort else ParticipantLost)
-    aborted = (await fleet.client.get_checkpoint("c1")).checkpoint
-    assert f"boot {silent.boot_id} was replaced by boot" in aborted.why_aborted
     assert fleet.gates() == {GateState.OPEN}
 
 

@@ -10,10 +10,11 @@ from gymckpt.coordinator import CheckpointArguments, Settings, Stage, SyncCoordi
 from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.kinds import GateState, Kind
 from gymckpt.core.report import Blocker
-from gymckpt.core.transitions import Prepare, Retire, Snapshot, Upload
+from gymckpt.core.transitions import Abort, Prepare, Retire, Snapshot, Upload
 from gymckpt.errors import (
     CheckpointNotFound,
     Conflict,
+    CutVoid,
     DeadlineExceeded,
     InvalidField,
     MemberMissing,
@@ -247,3 +248,21 @@ async def test_code_without_an_event_loop_can_do_the_same(fleet: Fleet) -> None:
             return made.stage, watched
 
     assert await asyncio.to_thread(work) == (Stage.PUBLISHED, [Stage.PUBLISHED])
+
+
+@pytest.mark.parametrize("step", [Prepare, Snapshot, Upload, Abort])
+async def test_a_silent_process_whose_place_another_takes_is_not_waited_for(fleet: Fleet, step: type) -> None:
+    """X24, X26: whatever it was given to answer."""
+    silent = fleet[Kind.RESOURCES]
+    silent.script[step] = asyncio.Event()
+    if step is Abort:
+        silent.script[Upload] = CutVoid("scripted")
+    arguments = CheckpointArguments("c1", prepare_timeout=3600.0)
+    following = Following(fleet.client.create_checkpoint(arguments))
+    await fleet.until(lambda: any(isinstance(told, step) for told in silent.told))
+    await fleet.register(await fleet.add(Kind.RESOURCES))
+    error = await following.end()
+    assert isinstance(error, CutVoid if step is Abort else ParticipantLost)
+    aborted = (await fleet.client.get_checkpoint("c1")).checkpoint
+    assert f"boot {silent.boot_id} was replaced by boot" in aborted.why_aborted
+    assert fleet.gates() == {GateState.OPEN}
