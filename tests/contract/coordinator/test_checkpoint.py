@@ -12,7 +12,7 @@ from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.kinds import ExportState, GateState, Kind
 from gymckpt.core.manifest import EpisodeRecord, Touch
 from gymckpt.core.report import Blocker, LostEpisode, Report, Restart
-from gymckpt.core.transitions import Decided, Prepare, Renew, Resume, Snapshot, Upload
+from gymckpt.core.transitions import Abort, Decided, Prepare, Renew, Resume, Snapshot, Upload
 from gymckpt.errors import (
     ArgumentConflict,
     CheckpointAborted,
