@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import sys
 import time
 from collections.abc import Mapping
 from itertools import count
@@ -77,6 +80,17 @@ async def all_finished(coordinator: CoordinatorClient, *rollouts: str) -> Mappin
     return found
 
 
+async def command(fleet: Fleet, *words: str) -> Any:
+    """What `gymckpt` answers."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gymckpt.cli", "--json", *words,
+        env=os.environ | fleet.environment, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    said, _ = await process.communicate()
+    assert process.returncode == 0
+    return json.loads(said)
+
+
 async def test_a_result_that_nobody_heard_is_read_after_a_crash_of_everything_until_it_is_acknowledged(
     tmp_path: Path,
 ) -> None:
@@ -110,7 +124,13 @@ async def test_a_result_that_nobody_heard_is_read_after_a_crash_of_everything_un
         with pytest.raises(ReceiptMismatch, match=before[whole].receipt.hex()):
             await coordinator.acknowledge_results([after[turn], wrong])
         assert await listed(coordinator) == after
-        assert await coordinator.acknowledge_results(after.values()) == ()
+        told = await command(fleet, "results", "list")
+        named = [f"{each['episode']}={each['receipt']}" for each in told["results"]]
+        assert named == [f"{result.episode}={result.receipt.hex()}" for result in after.values()]
+        assert await command(fleet, "results", "acknowledge", "r-7=" + "0" * 64, *named) == {
+            "acknowledged": [f"{turn}-a1", f"{whole}-a1"],
+            "unknown": ["r-7"],
+        }
         await coordinator.checkpoint(Arguments("second"))
     async with coordinated(tmp_path, "counter", tasks) as (_, coordinator):
         await coordinator.restore(RestoreArguments("once-more", "latest"))
