@@ -108,6 +108,9 @@ def valid_requests(raw: Raw) -> list[tuple[str, Message]]:
     snapshot.MergeFrom(order)
     retire = p.TransitionRequest(retire=p.Retire(episodes=EPISODES, timeout=lease))
     retire.MergeFrom(order)
+    results = [types_pb2.Acknowledgement(episode=EPISODES[0], receipt=bytes(32))]
+    acknowledge = p.TransitionRequest(acknowledge=p.Acknowledge(acknowledgements=results, timeout=lease))
+    acknowledge.MergeFrom(order)
     return [
         ("CreateCheckpoint", create),
         ("GetCheckpoint", c.GetCheckpointRequest(checkpoint_id="there")),
@@ -120,8 +123,9 @@ def valid_requests(raw: Raw) -> list[tuple[str, Message]]:
         ("PinCheckpoint", c.PinCheckpointRequest(checkpoint_id="there", holder="me")),
         ("RestoreCheckpoint", c.RestoreCheckpointRequest(restore_id="x9", checkpoint_id="there")),
         ("RetireEpisodes", c.RetireEpisodesRequest(episodes=EPISODES, timeout=lease)),
+        ("AcknowledgeResults", c.AcknowledgeResultsRequest(acknowledgements=results, timeout=lease)),
         ("GetStatus", p.GetStatusRequest()),
-        *(("Transition", transition) for transition in (prepare, snapshot, retire)),
+        *(("Transition", transition) for transition in (prepare, snapshot, retire, acknowledge)),
         ("PutName", s.PutNameRequest(name="pins/there/me", value=b"?", epoch=1)),
         ("GetName", s.GetNameRequest(name="epochs/1")),
         ("ListNames", s.ListNamesRequest(prefix="epochs")),
