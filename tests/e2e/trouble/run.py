@@ -19,6 +19,7 @@ from gymckpt.participant import Episode
 from gymckpt.rpc import codec
 from gymckpt.store import StoreClient
 from servers.demo.fleet import Fleet, Program
+from servers.demo.players import acknowledge
 from servers.execution_log import read_log
 from servers.http.peers import call_headers
 from tests.e2e.fleets import AGENT, COORDINATOR, ENVIRONMENT, MODEL, PATIENCE_SECONDS, until
@@ -170,7 +171,8 @@ class Run:
     # --- rounds ---
 
     async def checkpoint(self, checkpoint_id: str) -> None:
-        """Takes one that must be published."""
+        """Takes one that must be published; it need not hold results that have arrived."""
+        await acknowledge(self.client, {rollout.get_name() for rollout in self._rollouts if rollout.done()})
         taken = await self.client.checkpoint(CheckpointArguments(checkpoint_id))
         assert taken.stage is Stage.PUBLISHED
 
@@ -204,7 +206,7 @@ class Run:
         """A rollout under way."""
         headers = call_headers(Episode(rollout_id, attempt), continues=continues)
         row = typed(counter_row(0, STEPS), rollout_id, attempt)
-        rollout = asyncio.create_task(run(self.fleet.address(ENVIRONMENT), row, headers))
+        rollout = asyncio.create_task(run(self.fleet.address(ENVIRONMENT), row, headers), name=rollout_id)
         self._rollouts.append(rollout)
         return rollout
 
