@@ -176,7 +176,10 @@ class Supervisor:
             progress = [progress async for progress in client.restore_checkpoint(arguments)]
         except (BlobNotFound, DamagedBlob) as error:
             self._trouble("restoring", error)
-            await self._start_over(client, episodes)
+            named = error.details.get("rollouts", "").split(",")
+            hit = tuple(episode for episode in episodes if episode.rollout_id in named)
+            await self._start_over(client, hit or episodes)
+            self._broken.set()  # all others are restored without them
         else:
             self._tell(Event("restored", restore=progress[-1], restore_id=arguments.restore_id))
 
