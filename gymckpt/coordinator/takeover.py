@@ -21,7 +21,7 @@ from gymckpt.core.ids import Fence
 from gymckpt.core.manifest import Decision
 from gymckpt.core.names import EPOCHS, epoch_name, epoch_of
 from gymckpt.core.transitions import Abort, Decided, Resume, Transition
-from gymckpt.errors import CoordinatorStarting, GymckptError, RestoreAborted, StaleEpoch, TransportFailed
+from gymckpt.errors import CoordinatorStarting, GymckptError, RestoreAborted, StaleBoot, StaleEpoch, TransportFailed
 from gymckpt.store.interface import ArtifactStore
 
 ASK_AGAIN_SECONDS = 0.5
@@ -128,9 +128,14 @@ async def _hear(
     try:
         while True:
             try:
-                status = await client.status(context.records.epoch, timeout=context.settings.patience)
+                return await client.status(member.boot_id, context.records.epoch, timeout=context.settings.patience)
             except StaleEpoch:
                 raise
+            except StaleBoot as error:
+                # Whoever serves there now has a name of its own, unless it belongs to another run.
+                log.info("%s is gone: %s", member.name, error.message)
+                await context.records.forget_member(member.name)
+                return None
             except GymckptError as error:
                 # One that is still starting says so itself: it will read the new epoch.
                 if isinstance(error, TransportFailed) and await _is_dead(member, gone):
@@ -147,10 +152,6 @@ async def _hear(
                     )
                 told = True
                 await asyncio.sleep(ASK_AGAIN_SECONDS)
-                continue
-            if status.info.boot_id != member.boot_id:
-                await context.records.forget_member(member.name)
-            return status
     finally:
         awaited.members.discard(member)
         await client.close()

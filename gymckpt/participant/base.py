@@ -200,11 +200,7 @@ class Participant(Hooks, OnLoop):
             raise StoreUnavailable(
                 f"{self.id} is starting: it has not read the epoch and the floors yet; retry", retry_after=1.0
             )
-        if request.boot_id != self.boot_id:
-            raise StaleBoot(
-                f"the transition is meant for boot {request.boot_id}, this process is {self.boot_id}",
-                details={"boot_id": request.boot_id, "this_boot_id": self.boot_id},
-            )
+        self.check_boot(request.boot_id)
         self.authority.observe(request.fence.epoch)
         name, began = type(request.transition).__name__.lower(), self.clock()
         outcome = "failed"
@@ -228,6 +224,14 @@ class Participant(Hooks, OnLoop):
                 outcome,
             )
         return Answer(request.number, self.boot_id, self.gate.state, self.export.state, result)
+
+    def check_boot(self, boot_id: str) -> None:
+        """Raises StaleBoot for what is meant for another process."""
+        if boot_id != self.boot_id:
+            raise StaleBoot(
+                f"boot {boot_id} was replaced by boot {self.boot_id}, which serves here",
+                details={"boot_id": boot_id, "this_boot_id": self.boot_id},
+            )
 
     def observe_epoch(self, epoch: int) -> None:
         """A question with authority: lower epochs are refused from now on. Raises StaleEpoch, StoreUnavailable while starting."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from google.rpc import status_pb2
 
+from gymckpt.core.ids import check_boot_id
 from gymckpt.core.kinds import GateState
 from gymckpt.core.report import LostEpisode
 from gymckpt.core.transitions import Request
@@ -62,6 +63,8 @@ class ParticipantServicer(pb_grpc.ParticipantServiceServicer):
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         size = number(request.restarts_page_size, "restarts_page_size", most=MAX_RESTARTS_PAGE) or PAGE
         start = _page_start(request.restarts_page_token, "restarts_page_token")
+        if request.epoch or request.boot_id:
+            self._p.check_boot(check_boot_id(request.boot_id))
         if request.epoch:
             self._p.observe_epoch(request.epoch)
         report = self._p.report()

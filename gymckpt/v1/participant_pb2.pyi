@@ -69,10 +69,15 @@ class GetStatusRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EPOCH_FIELD_NUMBER: _builtins.int
+    BOOT_ID_FIELD_NUMBER: _builtins.int
     RESTARTS_PAGE_SIZE_FIELD_NUMBER: _builtins.int
     RESTARTS_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     epoch: _builtins.int
     """Optional. Epoch of a coordinator that asks with authority; zero asks only."""
+    boot_id: _builtins.str
+    """The process that is asked; any other one refuses. Required with an epoch, which must not bind whoever took the port of a dead process. 32 lower-case
+    hexadecimal digits.
+    """
     restarts_page_size: _builtins.int
     """Most restarts wanted; zero means 1,000, at most 10,000."""
     restarts_page_token: _builtins.str
@@ -81,12 +86,13 @@ class GetStatusRequest(_message.Message):
         self,
         *,
         epoch: _builtins.int = ...,
+        boot_id: _builtins.str = ...,
         restarts_page_size: _builtins.int = ...,
         restarts_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "restarts_page_size", b"restarts_page_size", "restarts_page_token", b"restarts_page_token"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "epoch", b"epoch", "restarts_page_size", b"restarts_page_size", "restarts_page_token", b"restarts_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -105,7 +105,8 @@ class ParticipantServiceServicer(object):
     def GetStatus(self, request, context):
         """Says what it holds and what blocks a cut. Changes nothing, unless the question carries an epoch: that epoch is then the lowest that is obeyed.
 
-        Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/STALE_EPOCH the question's epoch is below one already seen.
+        Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/STALE_BOOT another process serves here now, perhaps one of another run (nothing changed);
+        FAILED_PRECONDITION/STALE_EPOCH the question's epoch is below one already seen.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

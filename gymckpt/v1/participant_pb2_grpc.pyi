@@ -53,7 +53,8 @@ class ParticipantServiceStub:
     GetStatus: _grpc.UnaryUnaryMultiCallable[_participant_pb2.GetStatusRequest, _participant_pb2.GetStatusResponse]
     """Says what it holds and what blocks a cut. Changes nothing, unless the question carries an epoch: that epoch is then the lowest that is obeyed.
 
-    Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/STALE_EPOCH the question's epoch is below one already seen.
+    Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/STALE_BOOT another process serves here now, perhaps one of another run (nothing changed);
+    FAILED_PRECONDITION/STALE_EPOCH the question's epoch is below one already seen.
     """
     ListEpisodes: _grpc.UnaryUnaryMultiCallable[_participant_pb2.ListEpisodesRequest, _participant_pb2.ListEpisodesResponse]
     """Lists the episodes that live here or wait here for their replacement, in the order of rollout id and attempt; one of which only its result is kept has ended.
@@ -105,7 +106,8 @@ class ParticipantServiceAsyncStub(ParticipantServiceStub):
     GetStatus: _aio.UnaryUnaryMultiCallable[_participant_pb2.GetStatusRequest, _participant_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Says what it holds and what blocks a cut. Changes nothing, unless the question carries an epoch: that epoch is then the lowest that is obeyed.
 
-    Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/STALE_EPOCH the question's epoch is below one already seen.
+    Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/STALE_BOOT another process serves here now, perhaps one of another run (nothing changed);
+    FAILED_PRECONDITION/STALE_EPOCH the question's epoch is below one already seen.
     """
     ListEpisodes: _aio.UnaryUnaryMultiCallable[_participant_pb2.ListEpisodesRequest, _participant_pb2.ListEpisodesResponse]  # type: ignore[assignment]
     """Lists the episodes that live here or wait here for their replacement, in the order of rollout id and attempt; one of which only its result is kept has ended.
@@ -166,7 +168,8 @@ class ParticipantServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_participant_pb2.GetStatusResponse, _abc.Awaitable[_participant_pb2.GetStatusResponse]]:
         """Says what it holds and what blocks a cut. Changes nothing, unless the question carries an epoch: that epoch is then the lowest that is obeyed.
 
-        Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/STALE_EPOCH the question's epoch is below one already seen.
+        Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/STALE_BOOT another process serves here now, perhaps one of another run (nothing changed);
+        FAILED_PRECONDITION/STALE_EPOCH the question's epoch is below one already seen.
         """
 
     @_abc_1.abstractmethod

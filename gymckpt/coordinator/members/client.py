@@ -14,7 +14,7 @@ from gymckpt.core.manifest import ParticipantInfo
 from gymckpt.core.report import LostEpisode, Report, Restart
 from gymckpt.core.results import FinishedResult
 from gymckpt.core.transitions import Answer, Holdings, Prepared, Request
-from gymckpt.errors import GymckptError, TransportFailed
+from gymckpt.errors import GymckptError, StaleBoot, TransportFailed
 from gymckpt.rpc import codec
 from gymckpt.rpc.channel import open_channel
 from gymckpt.rpc.codec.transitions import answer_from_proto, request_to_proto
@@ -48,14 +48,17 @@ class ParticipantClient:
     async def close(self) -> None:
         await self._channel.close()
 
-    async def status(self, epoch: int = 0, *, timeout: float) -> ParticipantStatus:
-        """What it holds and what blocks it; `epoch` is then the lowest that it obeys (0 asks only)."""
-        request = pb.GetStatusRequest(epoch=epoch, restarts_page_size=RESTARTS_PAGE)
+    async def status(self, boot_id: str, epoch: int = 0, *, timeout: float) -> ParticipantStatus:
+        """What this process holds and what blocks it; `epoch` is then the lowest that it obeys (0 asks only). Raises StaleBoot where another one serves."""
+        request = pb.GetStatusRequest(boot_id=boot_id, epoch=epoch, restarts_page_size=RESTARTS_PAGE)
         answer = await self._status_page(request, timeout)
+        info = codec.participant_from_proto(answer.participant)
+        if info.boot_id != boot_id:
+            raise StaleBoot(f"boot {boot_id} was replaced by boot {info.boot_id}")
         report = codec.report_from_proto(answer.report)
         restarts = await self._more_restarts(answer.report, report.restarts, timeout)
         return ParticipantStatus(
-            codec.participant_from_proto(answer.participant),
+            info,
             codec.holdings_from_proto(answer.holds),
             replace(report, restarts=restarts),
             codec.lost_list_from_proto(answer.lost),

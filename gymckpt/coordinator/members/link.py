@@ -79,16 +79,15 @@ class Link:
     async def status(self, epoch: int = 0, *, timeout: float) -> ParticipantStatus | Refusal | Lost:
         """What the member says of itself; never another process's word."""
         try:
-            status = await self._client.status(epoch, timeout=timeout)
+            return await self._client.status(self.info.boot_id, epoch, timeout=timeout)
+        except StaleBoot as error:
+            self.mark_gone(error.message)
+            return Lost(self._why_dead, True)
         except TransportFailed as error:
             await self._check_alive(error.message)
             return Lost(self._why_dead or error.message, bool(self._why_dead))
         except GymckptError as error:
             return Refusal(error)
-        if status.info.boot_id != self.info.boot_id:
-            self.mark_gone(f"boot {self.info.boot_id} was replaced by boot {status.info.boot_id}")
-            return Lost(self._why_dead, True)
-        return status
 
     async def episodes(self, *, timeout: float) -> frozenset[Episode]:
         """What lives there or waits there for its replacement. Raises GymckptError."""
@@ -154,15 +153,14 @@ class Link:
     async def _check_alive(self, why: str) -> None:
         """Tells a dead process (nothing listens, or another boot answers) from a broken network."""
         try:
-            status = await self._client.status(timeout=PROBE_SECONDS)
+            await self._client.status(self.info.boot_id, timeout=PROBE_SECONDS)
+        except StaleBoot as error:
+            self.mark_gone(error.message)
         except GymckptError as error:
             if await refuses(MemberAddress(self.info.address, self.info.relayed)):
                 self.mark_gone(f"nothing listens at {self.info.address} ({why})")
             else:
                 log.info("%s does not answer: %s", self.name, error.message)
-            return
-        if status.info.boot_id != self.info.boot_id:
-            self.mark_gone(f"boot {self.info.boot_id} was replaced by boot {status.info.boot_id}")
 
 
 async def refuses(reached: MemberAddress) -> bool:

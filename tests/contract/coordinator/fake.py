@@ -203,6 +203,7 @@ class FakeParticipant(ParticipantServiceServicer):
 
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:
         await self.answering.wait()
+        self._check_boot(request.boot_id or self.boot_id)
         self._observe(request.epoch or self.epoch)
         return pb.GetStatusResponse(
             participant=codec.participant_to_proto(self.info),
@@ -241,11 +242,14 @@ class FakeParticipant(ParticipantServiceServicer):
         finally:
             reader.cancel()
 
+    def _check_boot(self, boot_id: str) -> None:
+        if boot_id != self.boot_id:
+            raise StaleBoot(f"boot {boot_id} was replaced by boot {self.boot_id}")
+
     async def apply(self, request: Request) -> Answer:
         """One transition; refused before anything changes."""
         await self.answering.wait()
-        if request.boot_id != self.boot_id:
-            raise StaleBoot(f"boot {request.boot_id} is not here, {self.boot_id} is")
+        self._check_boot(request.boot_id)
         self._observe(request.fence.epoch)
         self.fences.append(request.fence)
         self.log.told.append((str(self.id), request.transition))

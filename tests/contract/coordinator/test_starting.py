@@ -1,4 +1,4 @@
-"""What callers hear of a coordinator that takes over and waits for somebody."""
+"""Whom a coordinator that takes over asks, and what callers hear while it waits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from gymckpt.coordinator import CheckpointArguments, CoordinatorClient, Faults, 
 from gymckpt.core.ids import ParticipantId
 from gymckpt.core.kinds import Kind
 from gymckpt.errors import CoordinatorStarting
+from gymckpt.store import MemoryStore
 from gymckpt.supervisor import Config, Event, Program, Supervisor, supervisor
+from tests.contract.coordinator.fake import FakeParticipant, Told
 from tests.contract.coordinator.fleet import SETTINGS, Fleet, KillAt
 from tests.contract.coordinator.test_takeover import R1, assembled
 
@@ -121,3 +123,21 @@ async def test_a_supervisor_tells_whom_the_coordinator_waits_for(
         stop.set()
         await running
         fleet[Kind.AGENT].answering.set()
+
+
+async def test_a_process_of_another_run_that_took_the_port_of_a_dead_member_is_left_alone(bare: Fleet) -> None:
+    """X26, X31: it neither obeys this run from then on nor counts as a member of it."""
+    fleet = await assembled(bare)
+    await fleet.server.stop()
+    address = fleet[Kind.RESOURCES].info.address
+    await fleet[Kind.RESOURCES].die()
+    theirs = await FakeParticipant(Kind.RESOURCES, "theirs", MemoryStore(), Told()).start(address)
+    fleet.stack.push_async_callback(theirs.die)
+    client = await fleet.coordinate()
+    assert (theirs.epoch, theirs.fences) == (0, [])
+    assert sorted(member.participant.id.kind for member in (await client.participants()).members) == [
+        Kind.ENVIRONMENT,
+        Kind.MODEL,
+        Kind.AGENT,
+    ]
+    assert len(await fleet.names("members")) == 3

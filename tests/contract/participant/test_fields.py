@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from gymckpt.core.ids import Episode
-from gymckpt.errors import InvalidField
+from gymckpt.errors import InvalidField, StaleBoot, StaleEpoch
 from gymckpt.rpc.status import from_rpc_error
 from gymckpt.v1 import participant_pb2 as pb
 from gymckpt.v1 import types_pb2
@@ -146,6 +146,8 @@ async def test_a_bad_field_is_named_and_nothing_changes(member: Member, field: s
 @pytest.mark.parametrize(
     ("field", "request_"),
     [
+        ("boot_id", pb.GetStatusRequest(epoch=4)),
+        ("boot_id", pb.GetStatusRequest(boot_id="x")),
         ("restarts_page_size", pb.GetStatusRequest(restarts_page_size=10_001)),
         ("restarts_page_token", pb.GetStatusRequest(restarts_page_token="x")),
         ("restarts_page_token", pb.GetStatusRequest(restarts_page_token="1" * 10)),
@@ -189,10 +191,23 @@ async def test_status_changes_nothing_pages_restarts_and_takes_an_epoch_that_is_
     assert (seen, token) == ([episode.rollout_id for episode in restarts], "")
     assert (answer.report.restart_count, answer.lost[0].episode.rollout_id) == (25, "gone")
     assert dataclasses.astuple(counters.participant.holdings()) == before
-    await stub.GetStatus(pb.GetStatusRequest(epoch=4))
+    boot_id = counters.participant.boot_id
+    await stub.GetStatus(pb.GetStatusRequest(epoch=4, boot_id=boot_id))
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await stub.GetStatus(pb.GetStatusRequest(epoch=3))
-    assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        await stub.GetStatus(pb.GetStatusRequest(epoch=3, boot_id=boot_id))
+    assert isinstance(from_rpc_error(refused.value), StaleEpoch)
+
+
+@pytest.mark.parametrize("epoch", [0, 9])
+async def test_a_question_that_is_meant_for_another_process_binds_nobody(
+    stub: Stub, counters: Counters, epoch: int
+) -> None:
+    """X26: the coordinator of one run asks at a port that a process of another run has taken."""
+    before = dataclasses.astuple(counters.participant.holdings())
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stub.GetStatus(pb.GetStatusRequest(epoch=epoch, boot_id="0" * 32))
+    assert isinstance(from_rpc_error(refused.value), StaleBoot)
+    assert dataclasses.astuple(counters.participant.holdings()) == before
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ class Run:
         for name in self.members:
             if name != without:
                 participant = ParticipantClient(self.door(name))
-                found[name] = await participant.status(timeout=PATIENCE_SECONDS)
+                found[name] = await participant.status(self.members[name].boot_id, timeout=PATIENCE_SECONDS)
                 await participant.close()
         return found
 
