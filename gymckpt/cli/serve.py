@@ -141,14 +141,16 @@ def _stop_signal() -> asyncio.Future[None]:
     loop = asyncio.get_running_loop()
     asked: asyncio.Future[None] = loop.create_future()
 
-    def ask() -> None:
-        for number in STOP_SIGNALS:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
+    def ask(number: int) -> None:
+        if asked.done():  # both came before the first was heard
+            signal.raise_signal(number)
+        for handled in STOP_SIGNALS:
+            loop.remove_signal_handler(handled)
+            signal.signal(handled, signal.SIG_DFL)
         asked.set_result(None)
 
     for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, ask)
+        loop.add_signal_handler(number, ask, number)
     return asked
 
 

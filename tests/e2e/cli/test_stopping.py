@@ -114,6 +114,17 @@ def test_a_second_signal_ends_serve_at_once_and_the_next_one_decides(
     assert (shown["stage"], "succeeded by epoch 2" in shown["why_aborted"]) == ("ABORTED", True)
 
 
+def test_two_signals_that_are_heard_together_end_serve_at_once(
+    uploading: tuple[Run, subprocess.Popen[str]],
+) -> None:
+    """X07: whoever interrupts a group of processes, and forwards its own signal to each, sends both."""
+    run, creating = uploading
+    for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+        run.coordinator.popen.send_signal(number)
+    assert quickly(run.coordinator.popen) in (-signal.SIGTERM, -signal.SIGINT)
+    assert ended(creating).code == 3
+
+
 class HeldCall(threading.Thread):
     """One tool call; `answer` is what came back, or how its connection ended."""
 
