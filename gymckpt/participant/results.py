@@ -48,9 +48,10 @@ class Results:
     async def page(
         self, size: int, after: Episode | None, only: Collection[Episode] = ()
     ) -> tuple[list[FinishedResult], bool]:
-        """At most `size` results in the order of their episodes, from behind `after`, and whether there are more; `only` those of some episodes, unless empty.
+        """At most `size` results in the order of their episodes, from behind `after`, and whether there are more.
 
-        Their bodies are in the store when it returns. Raises StoreUnavailable, StoreFull, InvalidPhase.
+        Their bodies are in the store when it returns. Whoever names the `only` episodes that it wants compares receipts: then nothing is written, so that
+        also a full store lets go of what has arrived. Raises StoreUnavailable, StoreFull, InvalidPhase.
         """
         p = self._p
         candidates = {session.key: session for episode in only for session in p.sessions.of(episode)}.values()
@@ -64,8 +65,9 @@ class Results:
             key=lambda session: session.episode,
         )
         page = [FinishedResult(s.episode, s.result, s.durable) for s in found[:size] if s.result is not None]
-        bodies = {entry.body: p.body(session) for entry, session in zip(page, found, strict=False)}
-        await send(p.require_store(), bodies, Sent())
+        if not only:
+            bodies = {entry.body: p.body(session) for entry, session in zip(page, found, strict=False)}
+            await send(p.require_store(), bodies, Sent())
         return page, len(found) > size
 
     async def acknowledge(self, fence: Fence, acknowledge: Acknowledge) -> Acknowledged:

@@ -215,7 +215,7 @@ class ParticipantServiceListResultsRequest(_message.Message):
     """
     @_builtins.property
     def episodes(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Episode]:
-        """Optional, at most 1,000. Only results of these episodes."""
+        """Optional, at most 1,000. Only results of these episodes, to compare their receipts: no body is written."""
 
     def __init__(
         self,

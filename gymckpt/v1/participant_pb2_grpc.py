@@ -124,7 +124,7 @@ class ParticipantServiceServicer(object):
 
     def ListResults(self, request, context):
         """Lists the finished results that are kept here, in the order of rollout id and attempt. What it lists is in the artifact store: bodies that the store lacks
-        are written first. Changes nothing else.
+        are written first, unless the request names its episodes. Changes nothing else.
 
         Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/INVALID_PHASE checkpointing is off; UNAVAILABLE/STORE_UNAVAILABLE and RESOURCE_EXHAUSTED/STORE_FULL
         a body could not be written (retry).

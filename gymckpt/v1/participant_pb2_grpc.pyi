@@ -64,7 +64,7 @@ class ParticipantServiceStub:
     """
     ListResults: _grpc.UnaryUnaryMultiCallable[_participant_pb2.ParticipantServiceListResultsRequest, _participant_pb2.ParticipantServiceListResultsResponse]
     """Lists the finished results that are kept here, in the order of rollout id and attempt. What it lists is in the artifact store: bodies that the store lacks
-    are written first. Changes nothing else.
+    are written first, unless the request names its episodes. Changes nothing else.
 
     Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/INVALID_PHASE checkpointing is off; UNAVAILABLE/STORE_UNAVAILABLE and RESOURCE_EXHAUSTED/STORE_FULL
     a body could not be written (retry).
@@ -117,7 +117,7 @@ class ParticipantServiceAsyncStub(ParticipantServiceStub):
     """
     ListResults: _aio.UnaryUnaryMultiCallable[_participant_pb2.ParticipantServiceListResultsRequest, _participant_pb2.ParticipantServiceListResultsResponse]  # type: ignore[assignment]
     """Lists the finished results that are kept here, in the order of rollout id and attempt. What it lists is in the artifact store: bodies that the store lacks
-    are written first. Changes nothing else.
+    are written first, unless the request names its episodes. Changes nothing else.
 
     Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/INVALID_PHASE checkpointing is off; UNAVAILABLE/STORE_UNAVAILABLE and RESOURCE_EXHAUSTED/STORE_FULL
     a body could not be written (retry).
@@ -191,7 +191,7 @@ class ParticipantServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_participant_pb2.ParticipantServiceListResultsResponse, _abc.Awaitable[_participant_pb2.ParticipantServiceListResultsResponse]]:
         """Lists the finished results that are kept here, in the order of rollout id and attempt. What it lists is in the artifact store: bodies that the store lacks
-        are written first. Changes nothing else.
+        are written first, unless the request names its episodes. Changes nothing else.
 
         Errors: INVALID_ARGUMENT/INVALID_FIELD; FAILED_PRECONDITION/INVALID_PHASE checkpointing is off; UNAVAILABLE/STORE_UNAVAILABLE and RESOURCE_EXHAUSTED/STORE_FULL
         a body could not be written (retry).

@@ -11,7 +11,15 @@ from gymckpt.coordinator import Acknowledgement, CheckpointArguments, FinishedRe
 from gymckpt.core.chunks import digest_of
 from gymckpt.core.ids import Episode
 from gymckpt.core.kinds import GateState, Kind
-from gymckpt.errors import BlobNotFound, Conflict, DeadlineExceeded, ParticipantLost, ReceiptMismatch, StaleAttempt
+from gymckpt.errors import (
+    BlobNotFound,
+    Conflict,
+    DeadlineExceeded,
+    ParticipantLost,
+    ReceiptMismatch,
+    StaleAttempt,
+    StoreFull,
+)
 from gymckpt.participant import EnvironmentParticipant
 from gymckpt.rpc.channel import open_channel
 from gymckpt.store import MemoryStore
@@ -112,6 +120,25 @@ async def test_a_wrong_receipt_changes_nothing_anywhere(bare: Fleet, environment
     assert list(await listed(bare)) == ["s"]
     assert await bare.client.acknowledge_results(acknowledged("r", "t")) == (Episode("r"), Episode("t"))
     assert await bare.client.acknowledge_results(acknowledged("s")) == ()
+
+
+async def test_what_has_arrived_can_be_acknowledged_although_the_store_is_full(
+    bare: Fleet, environments: Environments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X17: comparing receipts writes no body: it would be written only to be freed, and a full store would keep results for ever."""
+
+    async def full(*_: Any) -> int:
+        raise StoreFull("no space is left")
+
+    await finish(environments[0], "r")
+    await finish(environments[1], "s")
+    monkeypatch.setattr(bare.store, "write_batch", full)
+    with pytest.raises(StoreFull, match="no space is left"):
+        await bare.client.results()
+    with pytest.raises(ReceiptMismatch):
+        await bare.client.acknowledge_results([*acknowledged("r"), Acknowledgement(Episode("s"), WRONG)])
+    assert await bare.client.acknowledge_results(acknowledged("r", "s")) == ()
+    assert await listed(bare) == {}
 
 
 async def test_an_acknowledgement_waits_while_gates_are_closed(bare: Fleet, environments: Environments) -> None:
