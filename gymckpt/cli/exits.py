@@ -115,7 +115,7 @@ _NEXT_BY_DETAIL: tuple[tuple[type[GymckptError], str, str], ...] = (
     ),
     (errors.DeadlineExceeded, "refused", STOPPING),
     (errors.ParticipantLost, "refused", STOPPING),
-    (errors.ParticipantLost, "results", f"start it again, then repeat the command; {STUCK}"),
+    (errors.ParticipantLost, "results", f"repeat the command, and start it again first if it is dead; {STUCK}"),
     (
         errors.StoreUnavailable,
         "process",

@@ -108,7 +108,7 @@ def _joined(results: Iterable[FinishedResult]) -> list[FinishedResult]:
 
 def _lost(link: Link, why: str) -> ParticipantLost:
     return ParticipantLost(
-        f"{link.name} does not answer: {why}; start it again, then retry",
+        f"{link.name} does not answer: {why}; retry, and start it again if it is dead",
         details={"participant": str(link.info.id), "results": "1"},
     )
 

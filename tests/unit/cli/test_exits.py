@@ -63,7 +63,7 @@ def test_a_refusal_that_a_person_can_act_on_says_how(error: GymckptError) -> Non
         (errors.StoreUnavailable("x", details={"directory": "/data", "process": "7"}), "stop that process, or name"),
         (errors.DeadlineExceeded("x", details={"refused": "1"}), "the same command again waits for whoever has not"),
         (errors.ParticipantLost("x", details={"refused": "1"}), "the attempts are refused already"),
-        (errors.ParticipantLost("x", details={"results": "1"}), "start it again, then repeat the command"),
+        (errors.ParticipantLost("x", details={"results": "1"}), "start it again first if it is dead"),
         (errors.ReceiptMismatch("x"), "`gymckpt results list` tells the receipts"),
         (errors.StoreUnavailable("x", details={"doing": "opening the store at /data"}), "the store's directory"),
         (errors.Conflict("x", details={"holder": "step-1"}), "`gymckpt checkpoint resume ID`"),
