@@ -25,6 +25,7 @@ from gymckpt.core.manifest import RestoreTarget
 from gymckpt.core.recovery import Trouble
 from gymckpt.errors import NotImplementedHere
 from gymckpt.rpc import codec
+from gymckpt.rpc.channel import check_address
 from gymckpt.v1 import coordinator_pb2 as pb
 from gymckpt.v1 import types_pb2
 from gymckpt.v1.coordinator_pb2_grpc import CoordinatorServiceServicer, add_CoordinatorServiceServicer_to_server
@@ -49,6 +50,7 @@ class CoordinatorServicer(CoordinatorServiceServicer):
 
     async def Register(self, request: pb.RegisterRequest, _context: Context) -> pb.RegisterResponse:
         info = codec.participant_from_proto(codec.required(request, "participant"))
+        check_address(info.address, "participant.address")
         holds = codec.holdings_from_proto(codec.required(request, "holds"))
         answer = await self._coordinator.register(info, holds, codec.lost_list_from_proto(request.lost))
         return pb.RegisterResponse(

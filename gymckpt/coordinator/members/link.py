@@ -177,7 +177,7 @@ async def refuses(reached: MemberAddress) -> bool:
         _, writer = await asyncio.wait_for(opening, PROBE_SECONDS)
     except (ConnectionRefusedError, FileNotFoundError):
         return True
-    except (OSError, TimeoutError):
+    except (OSError, TimeoutError, UnicodeError):  # the last one for what cannot be the name of a host
         return False
     writer.close()
     return False

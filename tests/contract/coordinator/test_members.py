@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -110,6 +111,27 @@ async def test_a_newer_process_takes_the_place_and_the_older_is_told_to_stop(fle
     await fleet.checkpoint("c1")
     assert len(newer.told) > 0
     assert [fence for fence in older.fences if fence.checkpoint_id == "c1"] == []
+
+
+@pytest.mark.parametrize("address", ["", "nowhere", "127.0.0.1:70000"])
+async def test_a_process_that_nobody_can_reach_takes_no_place(fleet: Fleet, address: str) -> None:
+    """X20: whoever holds it is not told to stop for one that is refused."""
+    agent = fleet[Kind.AGENT]
+    with pytest.raises(InvalidField) as refused:
+        await fleet.client.register(replace(agent.info, boot_id="f" * 32, address=address), agent.holds)
+    assert refused.value.field == "participant.address"
+    await fleet.register(agent)
+    assert (await fleet.checkpoint("c1")).stage is Stage.PUBLISHED
+
+
+async def test_a_member_whose_host_cannot_have_its_name_is_told_as_silent(fleet: Fleet) -> None:
+    """X24, X31."""
+    lost = await fleet.add(Kind.RESOURCES, "lost")
+    await fleet.client.register(replace(lost.info, address=f"{'a' * 64}:1"), lost.holds)
+    with pytest.raises(MemberMissing, match="resources/lost"):
+        await fleet.checkpoint("c1")
+    silent = [report.participant.id.name for report in await fleet.client.explain_blockers() if report.report is None]
+    assert silent == ["lost"]
 
 
 async def test_one_that_joins_during_a_round_waits_and_takes_no_part(fleet: Fleet) -> None:
