@@ -92,9 +92,7 @@ class AgentParticipant(ParkingParticipant[Loop]):
 
     async def _take_place(self, episode: Episode, *, continues: bool) -> None:
         """Frees what an interrupted seed of the episode left. Raises AlreadyRestored unless it continues, StaleAttempt."""
-        while any(session.pending for session in self.sessions.of(episode)):
-            await self.has_moved()
-            self.check_attempt(episode)
+        await self._decided(episode)
         left = [session for session in self.sessions.of(episode) if session.restored]
         if left and not continues:
             raise AlreadyRestored(
@@ -102,6 +100,12 @@ class AgentParticipant(ParkingParticipant[Loop]):
             )
         for session in left:
             self.free(session)
+
+    async def _decided(self, episode: Episode) -> None:
+        """Waits while it is open whether a restore comes to anything. Raises StaleAttempt."""
+        while any(session.pending for session in self.sessions.of(episode)):
+            await self.has_moved()
+            self.check_attempt(episode)
 
     @contextlib.asynccontextmanager
     async def activation(self, episode: Episode, key: str, index: int | None = None) -> AsyncIterator[Activation]:
@@ -233,6 +237,7 @@ class AgentParticipant(ParkingParticipant[Loop]):
                 retry_after=RETRY_AFTER,
             )
         while True:
+            await self._decided(episode)
             if self._owned(episode, key) is not None:
                 await self._stepping.ended(key)
             reply = self._result(episode, key, request, continues) or self._closed.reply(episode, key)

@@ -9,7 +9,7 @@ import pytest
 from gymckpt.core.chunks import digest_of
 from gymckpt.core.ids import Episode
 from gymckpt.core.results import Acknowledgement, FinishedResult
-from gymckpt.core.transitions import Acknowledge
+from gymckpt.core.transitions import Acknowledge, Activate
 from gymckpt.errors import AlreadyRestored, NotRestored, StaleAttempt, TaskMismatch
 from gymckpt.participant.activation import Activation
 from gymckpt.participant.agent import AgentParticipant
@@ -152,3 +152,20 @@ async def test_sessions_that_an_environment_opens_are_no_results(agent: AgentPar
     successor = enabled(rounds)
     await rounds.restore(successor, checkpoint.digest, ("r", 1))
     assert (await listed(successor), counted(successor)) == ([], (1, 0, 0))
+
+
+async def test_a_continue_that_comes_before_the_restore_is_decided_leaves_the_result_as_it_was(
+    agent: AgentParticipant, rounds: Rounds
+) -> None:
+    """X17, X30: the checkpoint holds it still, and a start from input is still none of a restored result."""
+    await Ran(agent, "r", finishing).result()
+    first = await rounds.checkpoint(agent)
+    successor = enabled(rounds)
+    fence, _ = await rounds.install(successor, first.digest, ("r", 1))
+    early = Ran(successor, "r-a1", never, continues=True)
+    await settled()
+    await rounds.ask(successor, fence, Activate())
+    assert (await early.result(), early.reply) == ("repeated", REPLY)
+    assert await listed(successor) == [FinishedResult(Episode("r", 1), digest_of(BODY), durable=True)]
+    with pytest.raises(AlreadyRestored):
+        await Ran(successor, "r-a1", never).result()
