@@ -180,6 +180,18 @@ async def _check_readable(context: Context, intent: RestoreIntent, members: Sequ
     unloadable = () if restart else unloadable_targets(intent, _of_other_schemas(intent, schemas))
     if unloadable:
         raise not_loadable(unloadable)
+    await _check_still_here(context, members)
+
+
+async def _check_still_here(context: Context, members: Sequence[Member]) -> None:
+    """All was read, which may have taken long: a restore that must fail because somebody died meanwhile would stop what lives for nothing. Raises
+    MemberMissing."""
+    here = {member.info.boot_id for member in await ready_members(context)}
+    left = [member.link.name for member in members if member.info.boot_id not in here]
+    if left:
+        raise MemberMissing(
+            f"{', '.join(left)} left while the checkpoint was read; retry", details={"members": ",".join(left)}
+        )
 
 
 def _of_other_schemas(intent: RestoreIntent, schemas: Mapping[ParticipantId, Schemas]) -> dict[Episode, str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from gymckpt.coordinator import Fate, RestoreArguments, Stage
-from gymckpt.core.ids import Episode, ParticipantId
+from gymckpt.core.ids import Digest, Episode, ParticipantId
 from gymckpt.core.kinds import Kind
 from gymckpt.core.report import LostEpisode, Report, Restart
 from gymckpt.errors import MemberMissing
@@ -55,3 +57,40 @@ async def test_a_restore_needs_those_that_left_since_its_checkpoint(bare: Fleet)
         await bare.client.restore(RestoreArguments("one", "c1"))
     assert await bare.names("pins") == []
     assert await bare.names("intents") == ["intents/c1", "intents/c2"]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_process_that_dies_while_the_checkpoint_is_read_costs_nothing_that_lives(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    """X14, X31: whether or not another one has its place already; once that is admitted the same restore succeeds."""
+    for participant in fleet.all:
+        participant.host(R1, state=await stored_state(fleet))
+        participant.stored = {R1}
+    await fleet.checkpoint("c1")
+    del fleet.log[:]
+    reading, go_on = asyncio.Event(), asyncio.Event()
+    read = fleet.store.read
+
+    async def slow(digests: Sequence[Digest]) -> list[bytes]:
+        reading.set()
+        await go_on.wait()
+        return await read(digests)
+
+    monkeypatch.setattr(fleet.store, "read", slow)
+    restoring = asyncio.create_task(fleet.client.restore(RestoreArguments("one", "c1")))
+    await reading.wait()
+    await fleet[Kind.RESOURCES].die()
+    newer = await fleet.add(Kind.RESOURCES)
+    newer.stored = {R1}
+    if replaced:
+        await fleet.register(newer)
+    go_on.set()
+
+    with pytest.raises(MemberMissing, match="resources/x"):
+        await restoring
+
+    assert fleet.log == []
+    assert [await fleet.names(prefix) for prefix in ("pins", "floors", "intents")] == [[], [], ["intents/c1"]]
+    await fleet.register(newer)
+    assert [target.attempt for target in await fleet.client.restore(RestoreArguments("one", "c1"))] == [1]
