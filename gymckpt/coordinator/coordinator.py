@@ -154,9 +154,9 @@ class Coordinator:
         task = self._rounds.checkpoints.get(checkpoint_id)
         intent = context.records.intents.get(checkpoint_id)
         if task is None and await context.records.decision(checkpoint_id) is not None:
+            context.records.check_not_deleted(checkpoint_id)
             if intent is not None:
                 check_same(checkpoint_id, intent.arguments, arguments.digest)
-            context.records.check_not_deleted(checkpoint_id)
             yield CheckpointProgress(_published(await catalog.ended_checkpoint(context.records, checkpoint_id)))
             return
         if task is None:

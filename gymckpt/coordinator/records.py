@@ -18,7 +18,7 @@ from gymckpt.core.manifest import (
     ParticipantManifest,
     RestoreIntent,
 )
-from gymckpt.errors import CheckpointNotFound, NameNotFound, StaleEpoch
+from gymckpt.errors import ArgumentConflict, CheckpointNotFound, NameNotFound, StaleEpoch
 from gymckpt.rpc import codec
 from gymckpt.store.interface import ArtifactStore
 
@@ -121,9 +121,12 @@ class Records:
         return decision.manifest
 
     def check_not_deleted(self, checkpoint_id: str) -> None:
-        """Raises CheckpointNotFound for a checkpoint that was published and deleted."""
+        """Raises ArgumentConflict for a checkpoint that was published and deleted: its id is not taken a second time."""
         if checkpoint_id in self.deleted:
-            self.published(checkpoint_id)
+            raise ArgumentConflict(
+                f"{checkpoint_id!r} was used for a checkpoint that is deleted; take a new id",
+                details={"id": checkpoint_id, "deleted": "1"},
+            )
 
     async def open_checkpoint(self, checkpoint_id: str, intent: Intent) -> Intent:
         """Creates the intent; returns what the name holds, which is another's when it was created before."""

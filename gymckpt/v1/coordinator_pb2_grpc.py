@@ -181,8 +181,8 @@ class CoordinatorServiceServicer(object):
 
         Errors: FAILED_PRECONDITION/MEMBER_MISSING (start the member); FAILED_PRECONDITION/NOT_READY blockers at the deadline (aborted; retire or wait, take a new id);
         FAILED_PRECONDITION/RESTART_IN_SCOPE (leave the episode out); ABORTED/CONFLICT another round runs (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT the
-        id was used with other arguments; ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST, FAILED_PRECONDITION/MISSING_BLOBS,
-        RESOURCE_EXHAUSTED/STORE_FULL (every gate is open again; take a new id).
+        id was used with other arguments, or for a checkpoint that is deleted (take a new id); ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST,
+        FAILED_PRECONDITION/MISSING_BLOBS, RESOURCE_EXHAUSTED/STORE_FULL (every gate is open again; take a new id).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

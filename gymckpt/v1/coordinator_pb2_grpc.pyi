@@ -65,8 +65,8 @@ class CoordinatorServiceStub:
 
     Errors: FAILED_PRECONDITION/MEMBER_MISSING (start the member); FAILED_PRECONDITION/NOT_READY blockers at the deadline (aborted; retire or wait, take a new id);
     FAILED_PRECONDITION/RESTART_IN_SCOPE (leave the episode out); ABORTED/CONFLICT another round runs (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT the
-    id was used with other arguments; ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST, FAILED_PRECONDITION/MISSING_BLOBS,
-    RESOURCE_EXHAUSTED/STORE_FULL (every gate is open again; take a new id).
+    id was used with other arguments, or for a checkpoint that is deleted (take a new id); ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST,
+    FAILED_PRECONDITION/MISSING_BLOBS, RESOURCE_EXHAUSTED/STORE_FULL (every gate is open again; take a new id).
     """
     GetCheckpoint: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.GetCheckpointRequest, _coordinator_pb2.GetCheckpointResponse]
     """Reads one checkpoint, whole or under way.
@@ -190,8 +190,8 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
 
     Errors: FAILED_PRECONDITION/MEMBER_MISSING (start the member); FAILED_PRECONDITION/NOT_READY blockers at the deadline (aborted; retire or wait, take a new id);
     FAILED_PRECONDITION/RESTART_IN_SCOPE (leave the episode out); ABORTED/CONFLICT another round runs (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT the
-    id was used with other arguments; ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST, FAILED_PRECONDITION/MISSING_BLOBS,
-    RESOURCE_EXHAUSTED/STORE_FULL (every gate is open again; take a new id).
+    id was used with other arguments, or for a checkpoint that is deleted (take a new id); ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST,
+    FAILED_PRECONDITION/MISSING_BLOBS, RESOURCE_EXHAUSTED/STORE_FULL (every gate is open again; take a new id).
     """
     GetCheckpoint: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.GetCheckpointRequest, _coordinator_pb2.GetCheckpointResponse]  # type: ignore[assignment]
     """Reads one checkpoint, whole or under way.
@@ -342,8 +342,8 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: FAILED_PRECONDITION/MEMBER_MISSING (start the member); FAILED_PRECONDITION/NOT_READY blockers at the deadline (aborted; retire or wait, take a new id);
         FAILED_PRECONDITION/RESTART_IN_SCOPE (leave the episode out); ABORTED/CONFLICT another round runs (retry after the delay); ALREADY_EXISTS/ARGUMENT_CONFLICT the
-        id was used with other arguments; ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST, FAILED_PRECONDITION/MISSING_BLOBS,
-        RESOURCE_EXHAUSTED/STORE_FULL (every gate is open again; take a new id).
+        id was used with other arguments, or for a checkpoint that is deleted (take a new id); ABORTED/CUT_VOID, ABORTED/CHECKPOINT_ABORTED, UNAVAILABLE/PARTICIPANT_LOST,
+        FAILED_PRECONDITION/MISSING_BLOBS, RESOURCE_EXHAUSTED/STORE_FULL (every gate is open again; take a new id).
         """
 
     @_abc_1.abstractmethod

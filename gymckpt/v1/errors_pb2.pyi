@@ -40,7 +40,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_CONFLICT: _Reason.ValueType  # 6
     """ABORTED (with RetryInfo). Another checkpoint, restore or retire is under way. Retry after the given delay."""
     REASON_ARGUMENT_CONFLICT: _Reason.ValueType  # 7
-    """ALREADY_EXISTS. The id was used with other arguments. Use a new id, or the old arguments."""
+    """ALREADY_EXISTS. The id was used with other arguments (use a new id, or the old arguments), or for a checkpoint that is deleted (use a new id)."""
     REASON_INVALID_PHASE: _Reason.ValueType  # 8
     """FAILED_PRECONDITION. The transition is not possible in this state. Read the status; the message says what is possible."""
     REASON_CUT_VOID: _Reason.ValueType  # 9
@@ -124,7 +124,7 @@ REASON_STALE_BOOT: Reason.ValueType  # 5
 REASON_CONFLICT: Reason.ValueType  # 6
 """ABORTED (with RetryInfo). Another checkpoint, restore or retire is under way. Retry after the given delay."""
 REASON_ARGUMENT_CONFLICT: Reason.ValueType  # 7
-"""ALREADY_EXISTS. The id was used with other arguments. Use a new id, or the old arguments."""
+"""ALREADY_EXISTS. The id was used with other arguments (use a new id, or the old arguments), or for a checkpoint that is deleted (use a new id)."""
 REASON_INVALID_PHASE: Reason.ValueType  # 8
 """FAILED_PRECONDITION. The transition is not possible in this state. Read the status; the message says what is possible."""
 REASON_CUT_VOID: Reason.ValueType  # 9

@@ -11,7 +11,7 @@ from gymckpt.core.ids import Episode
 from gymckpt.core.kinds import Kind
 from gymckpt.core.manifest import StoredSession
 from gymckpt.core.transitions import Install, Upload
-from gymckpt.errors import BlobNotFound, CheckpointNotFound, Conflict, DamagedBlob, StaleEpoch
+from gymckpt.errors import ArgumentConflict, BlobNotFound, CheckpointNotFound, Conflict, DamagedBlob, StaleEpoch
 from gymckpt.rpc import codec
 from gymckpt.store import MemoryStore, NameEntry
 from tests.contract.coordinator.fleet import Fleet, Following
@@ -69,8 +69,9 @@ async def assert_gone(fleet: Fleet, checkpoint_id: str) -> None:
         await fleet.client.restore(RestoreArguments(f"of-{checkpoint_id}", checkpoint_id))
     with pytest.raises(CheckpointNotFound, match="deleted"):
         await fleet.client.pin_checkpoint(checkpoint_id, "me")
-    with pytest.raises(CheckpointNotFound, match="deleted"):
-        await fleet.checkpoint(checkpoint_id)
+    for arguments in (CheckpointArguments(checkpoint_id), CheckpointArguments(checkpoint_id, full=True)):
+        with pytest.raises(ArgumentConflict, match=f"'{checkpoint_id}' was used for a .* deleted; take a new id"):
+            await fleet.checkpoint(arguments)
 
 
 async def test_a_deleted_checkpoint_is_nowhere_any_more_and_its_id_stays_used(fleet: Fleet) -> None:
