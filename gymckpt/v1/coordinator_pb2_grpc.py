@@ -314,7 +314,8 @@ class CoordinatorServiceServicer(object):
 
     def AcknowledgeResults(self, request, context):
         """Acknowledges results by exact receipt: they are freed, and the next checkpoint no longer holds them. Receipts are compared everywhere before anything is freed, so
-        that a wrong one changes nothing. Waits while gates are closed. Repeated, it succeeds.
+        that a wrong one changes nothing. Waits while gates are closed. Repeated, it succeeds. Nothing is remembered of a result that is freed: a `/run` of the same
+        attempt that comes again is played anew. Retire the rollout (RetireEpisodes) once nothing can repeat it.
 
         Errors: FAILED_PRECONDITION/RECEIPT_MISMATCH a result has another receipt, both are named (list the results again); ABORTED/CONFLICT this coordinator was asked to
         stop (ask the next one); DEADLINE_EXCEEDED a gate did not open in time, UNAVAILABLE/PARTICIPANT_LOST a member does not answer: what the others keep may be freed

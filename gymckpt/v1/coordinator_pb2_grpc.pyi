@@ -146,7 +146,8 @@ class CoordinatorServiceStub:
     """
     AcknowledgeResults: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.AcknowledgeResultsRequest, _coordinator_pb2.AcknowledgeResultsResponse]
     """Acknowledges results by exact receipt: they are freed, and the next checkpoint no longer holds them. Receipts are compared everywhere before anything is freed, so
-    that a wrong one changes nothing. Waits while gates are closed. Repeated, it succeeds.
+    that a wrong one changes nothing. Waits while gates are closed. Repeated, it succeeds. Nothing is remembered of a result that is freed: a `/run` of the same
+    attempt that comes again is played anew. Retire the rollout (RetireEpisodes) once nothing can repeat it.
 
     Errors: FAILED_PRECONDITION/RECEIPT_MISMATCH a result has another receipt, both are named (list the results again); ABORTED/CONFLICT this coordinator was asked to
     stop (ask the next one); DEADLINE_EXCEEDED a gate did not open in time, UNAVAILABLE/PARTICIPANT_LOST a member does not answer: what the others keep may be freed
@@ -271,7 +272,8 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
     """
     AcknowledgeResults: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.AcknowledgeResultsRequest, _coordinator_pb2.AcknowledgeResultsResponse]  # type: ignore[assignment]
     """Acknowledges results by exact receipt: they are freed, and the next checkpoint no longer holds them. Receipts are compared everywhere before anything is freed, so
-    that a wrong one changes nothing. Waits while gates are closed. Repeated, it succeeds.
+    that a wrong one changes nothing. Waits while gates are closed. Repeated, it succeeds. Nothing is remembered of a result that is freed: a `/run` of the same
+    attempt that comes again is played anew. Retire the rollout (RetireEpisodes) once nothing can repeat it.
 
     Errors: FAILED_PRECONDITION/RECEIPT_MISMATCH a result has another receipt, both are named (list the results again); ABORTED/CONFLICT this coordinator was asked to
     stop (ask the next one); DEADLINE_EXCEEDED a gate did not open in time, UNAVAILABLE/PARTICIPANT_LOST a member does not answer: what the others keep may be freed
@@ -501,7 +503,8 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.AcknowledgeResultsResponse, _abc.Awaitable[_coordinator_pb2.AcknowledgeResultsResponse]]:
         """Acknowledges results by exact receipt: they are freed, and the next checkpoint no longer holds them. Receipts are compared everywhere before anything is freed, so
-        that a wrong one changes nothing. Waits while gates are closed. Repeated, it succeeds.
+        that a wrong one changes nothing. Waits while gates are closed. Repeated, it succeeds. Nothing is remembered of a result that is freed: a `/run` of the same
+        attempt that comes again is played anew. Retire the rollout (RetireEpisodes) once nothing can repeat it.
 
         Errors: FAILED_PRECONDITION/RECEIPT_MISMATCH a result has another receipt, both are named (list the results again); ABORTED/CONFLICT this coordinator was asked to
         stop (ask the next one); DEADLINE_EXCEEDED a gate did not open in time, UNAVAILABLE/PARTICIPANT_LOST a member does not answer: what the others keep may be freed
