@@ -11,7 +11,7 @@ from gymckpt.coordinator.context import Context
 from gymckpt.coordinator.members.link import Lost, Refusal
 from gymckpt.coordinator.members.registry import Member
 from gymckpt.coordinator.takeover import tell_decided
-from gymckpt.core.arguments import CheckpointArguments, OnUnloadable, RestoreArguments
+from gymckpt.core.arguments import MAX_EPISODES, CheckpointArguments, OnUnloadable, RestoreArguments
 from gymckpt.core.decisions import gone_with, resident_entries, restore_targets, unloadable_targets
 from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.kinds import Fate, GateState
@@ -22,6 +22,7 @@ from gymckpt.errors import (
     CheckpointAborted,
     CheckpointNotFound,
     DamagedBlob,
+    InvalidField,
     MemberMissing,
     StaleEpoch,
     StoreUnavailable,
@@ -132,6 +133,11 @@ async def open_restore(context: Context, arguments: RestoreArguments) -> tuple[R
         infos = tuple(member.info for member in members)
         residents = await _read_residents(context, manifest)
         targets = restore_targets(arguments.episodes, manifest, records.attempts, gone_with(residents, infos))
+        if len(targets) > MAX_EPISODES:  # more than fit in what each member is told
+            raise InvalidField(
+                f"checkpoint {checkpoint_id!r} has {len(targets)} episodes, at most {MAX_EPISODES} are restored at once; name them, a part at a time",
+                field="episodes",
+            )
         intent = RestoreIntent(
             records.epoch, records.next_sequence(), checkpoint_id, digest, targets, infos, arguments.digest
         )

@@ -1238,7 +1238,7 @@ class RestoreCheckpointRequest(_message.Message):
     """Optional."""
     @_builtins.property
     def episodes(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.Episode]:
-        """Optional. Episodes as they are named in the checkpoint, at most 100,000; all of them when empty."""
+        """Optional. Episodes as they are named in the checkpoint, at most 100,000; all of them when empty, unless there are more: then a part at a time."""
 
     def __init__(
         self,

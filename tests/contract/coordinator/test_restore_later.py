@@ -12,7 +12,7 @@ from gymckpt.coordinator import Fate, RestoreArguments, Stage
 from gymckpt.core.ids import Digest, Episode, ParticipantId
 from gymckpt.core.kinds import Kind
 from gymckpt.core.report import LostEpisode, Report, Restart
-from gymckpt.errors import MemberMissing
+from gymckpt.errors import InvalidField, MemberMissing
 from tests.contract.coordinator.fleet import SETTINGS, Fleet
 from tests.contract.coordinator.test_restore import stored_state
 
@@ -94,3 +94,22 @@ async def test_a_process_that_dies_while_the_checkpoint_is_read_costs_nothing_th
     assert [await fleet.names(prefix) for prefix in ("pins", "floors", "intents")] == [[], [], ["intents/c1"]]
     await fleet.register(newer)
     assert [target.attempt for target in await fleet.client.restore(RestoreArguments("one", "c1"))] == [1]
+
+
+async def test_a_checkpoint_of_more_than_can_be_told_at_once_is_restored_a_part_at_a_time(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """X13, X24: all together they would be refused by every member, asked for again, for ever. What has finished counts until it is acknowledged."""
+    monkeypatch.setattr("gymckpt.coordinator.opening.MAX_EPISODES", 1)
+    for participant in fleet.all:
+        participant.host(R1, R2, state=await stored_state(fleet))
+        participant.stored = {R1, R2}
+    await fleet.checkpoint("c1")
+    del fleet.log[:]
+    with pytest.raises(InvalidField, match="'c1' has 2 episodes") as refused:
+        await fleet.client.restore(RestoreArguments("whole", "c1"))
+    assert (refused.value.field, fleet.log, await fleet.names("pins")) == ("episodes", [], [])
+    for episode in (R1, R2):
+        [target] = await fleet.client.restore(RestoreArguments(f"part-{episode}", "c1", (episode,)))
+        assert (target.source, target.fate) == (episode, Fate.RESTORED)
+    assert {episode.rollout_id for episode in fleet[Kind.AGENT].live} == {"r1", "r2"}
