@@ -106,6 +106,11 @@ _NEXT_BY_DETAIL: tuple[tuple[type[GymckptError], str, str], ...] = (
     ),
     (errors.DamagedBlob, "name", f"change nothing, and copy the store's directory first; {DAMAGED}"),
     (errors.Conflict, "holders", "let those who pin it release it, or wait for the restore to end"),
+    (
+        errors.InvalidField,
+        "config",
+        "correct the file; 'A supervised run' in gymckpt/cli/README.md tells what it may say",
+    ),
     (errors.ArgumentConflict, "deleted", "take the checkpoint under a new id"),
     (errors.Conflict, "stopping", "start `gymckpt serve` again on the same store, then repeat the command"),
     (errors.InvalidPhase, "published", "take another one with a longer --gate-lease, then stop the servers"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from gymckpt.errors import InvalidField
 from gymckpt.rpc.channel import check_address
 
 LONGEST_SECONDS = 86_400.0
+CONFIG = "config"  # the key of the details of an error about what the file says
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,61 +43,71 @@ class Config:
 
 
 def read_config(file: Path) -> Config:
-    """Relative directories and logs are relative to the file. Raises InvalidField naming the key, FileNotFoundError."""
+    """Relative directories and logs are relative to the file. Raises InvalidField naming file, table and key, FileNotFoundError."""
+    with _naming(file):
+        try:
+            given = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise InvalidField(f"is no TOML: {error}") from error
+        _only(given, {"coordinator", "checkpoint_every", "restart_after", "stop_within", "server"})
+        servers = given.get("server")
+        if not isinstance(servers, dict) or not servers:
+            raise InvalidField("server must be one table per server, e.g. [server.policy_model]", field="server")
+        coordinator = check_address(_text(given, "coordinator"), "coordinator")
+        seconds = [
+            _seconds(given, key, default)
+            for key, default in (("checkpoint_every", 0.0), ("restart_after", 1.0), ("stop_within", 10.0))
+        ]
+    programs = []
+    for name, entry in servers.items():
+        with _naming(file, f"server.{name}"):
+            programs.append(_program(name, entry, file.parent))
+    return Config(coordinator, tuple(programs), *seconds)
+
+
+@contextlib.contextmanager
+def _naming(file: Path, table: str = "") -> Iterator[None]:
+    """Around reading a table; without a name, the keys above all tables. Raises the same error, naming both."""
     try:
-        given = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidField(f"{file} is no TOML: {error}", field="config") from error
-    known = {"coordinator", "checkpoint_every", "restart_after", "stop_within", "server"}
-    _only(given, known, "")
-    servers = given.get("server")
-    if not isinstance(servers, dict) or not servers:
-        raise InvalidField("server must be one table per server, e.g. [server.policy_model]", field="server")
-    return Config(
-        check_address(_text(given, "coordinator", ""), "coordinator"),
-        tuple(_program(name, entry, file.parent) for name, entry in servers.items()),
-        _seconds(given, "checkpoint_every", 0.0),
-        _seconds(given, "restart_after", 1.0),
-        _seconds(given, "stop_within", 10.0),
-    )
+        yield
+    except InvalidField as wrong:
+        place = f"{file}, [{table}]" if table else str(file)
+        field = ".".join(part for part in (table, wrong.field) if part)
+        raise InvalidField(f"{place}: {wrong.message}", field=field, details={CONFIG: str(file)}) from wrong
 
 
 def _program(name: str, entry: Any, base: Path) -> Program:
-    place = f"server.{name}"
     if not isinstance(entry, dict):
-        raise InvalidField(f"{place} must be a table, got {entry!r}", field=place)
-    _only(entry, {"command", "participant", "directory", "environment", "log"}, place)
+        raise InvalidField(f"must be a table, got {entry!r}")
+    _only(entry, {"command", "participant", "directory", "environment", "log"})
     command = entry.get("command")
     if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
-        raise InvalidField(f"{place}.command must be a list of words, got {command!r}", field=f"{place}.command")
+        raise InvalidField(f"command must be a list of words, got {command!r}", field="command")
     environment = entry.get("environment", {})
     if not isinstance(environment, dict) or not all(isinstance(value, str) for value in environment.values()):
-        field_name = f"{place}.environment"
-        raise InvalidField(f"{field_name} must be a table of texts, got {environment!r}", field=field_name)
-    participant = _text(entry, "participant", place, required=False)
-    log = _text(entry, "log", place, required=False)
+        raise InvalidField(f"environment must be a table of texts, got {environment!r}", field="environment")
+    participant = _text(entry, "participant", required=False)
+    log = _text(entry, "log", required=False)
     return Program(
         name,
         tuple(command),
         ParticipantId.parse(participant) if participant else None,
-        (base / _text(entry, "directory", place, required=False)).resolve(),
+        (base / _text(entry, "directory", required=False)).resolve(),
         environment,
         (base / log).resolve() if log else None,
     )
 
 
-def _only(given: Mapping[str, Any], known: set[str], place: str) -> None:
+def _only(given: Mapping[str, Any], known: set[str]) -> None:
     for key in given:
         if key not in known:
-            name = f"{place}.{key}" if place else key
-            raise InvalidField(f"{name} is unknown; known are {', '.join(sorted(known))}", field=name)
+            raise InvalidField(f"{key} is unknown; known are {', '.join(sorted(known))}", field=key)
 
 
-def _text(given: Mapping[str, Any], key: str, place: str, *, required: bool = True) -> str:
+def _text(given: Mapping[str, Any], key: str, *, required: bool = True) -> str:
     value = given.get(key, "")
-    name = f"{place}.{key}" if place else key
     if not isinstance(value, str) or (required and not value):
-        raise InvalidField(f"{name} must be a text, got {given.get(key)!r}", field=name)
+        raise InvalidField(f"{key} must be a text, got {given.get(key)!r}", field=key)
     return value
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 from collections.abc import Callable
 from typing import IO
 
-from gymckpt.supervisor.config import Program
+from gymckpt.errors import InvalidField
+from gymckpt.supervisor.config import CONFIG, Program
 
 LONGEST_WAIT = 30.0  # seconds before another start
 YOUNG = 10.0  # seconds; a server that dies younger is started later and later
@@ -34,7 +36,7 @@ class Keeper:
         self._stopping = asyncio.Event()
 
     async def keep(self) -> None:
-        """Returns after `stop`. Raises OSError when the command cannot be started at all."""
+        """Returns after `stop`. Raises InvalidField when the command cannot be started at all."""
         loop, wait = asyncio.get_running_loop(), self._restart_after
         while not self._stopping.is_set():
             born = loop.time()
@@ -62,26 +64,42 @@ class Keeper:
             await process.wait()
 
     async def _run(self) -> int:
-        program = self.program
-        with contextlib.ExitStack() as stack:
-            log: IO[bytes] | None = stack.enter_context(program.log.open("ab")) if program.log else None
-            self._process = await asyncio.create_subprocess_exec(
-                *program.command,
-                cwd=program.directory,
-                env={**os.environ, **program.environment},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log if log is not None else 2,  # what the supervisor says itself stays apart
-                stderr=log,
-                start_new_session=True,
-            )
-        self.pid = self._process.pid
-        self._started(program, self._process.pid)
         try:
-            return await self._process.wait()
+            self._process = process = await _start(self.program)
+        except OSError as error:
+            raise _cannot_start(self.program, error) from error
+        self.pid = process.pid
+        self._started(self.program, process.pid)
+        try:
+            return await process.wait()
         finally:
             # What it started dies with it: it would go on calling as an older attempt.
-            _signal(self._process.pid, signal.SIGKILL)
+            _signal(process.pid, signal.SIGKILL)
             self.pid = None
+
+
+async def _start(program: Program) -> asyncio.subprocess.Process:
+    """Raises OSError when the command, its directory or its log cannot be used."""
+    with contextlib.ExitStack() as stack:
+        log: IO[bytes] | None = stack.enter_context(program.log.open("ab")) if program.log else None
+        return await asyncio.create_subprocess_exec(
+            *program.command,
+            cwd=program.directory,
+            env={**os.environ, **program.environment},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log if log is not None else 2,  # what the supervisor says itself stays apart
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def _cannot_start(program: Program, error: OSError) -> InvalidField:
+    table, command = f"server.{program.name}", shlex.join(program.command)
+    return InvalidField(
+        f"[{table}]: the command `{command}` cannot be started: {error}",
+        field=f"{table}.command",
+        details={CONFIG: table},
+    )
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -86,7 +86,10 @@ class Supervisor:
         self._retired: set[Episode] = set()  # members may name them for a while yet
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`; then takes a last checkpoint with gates that stay closed, and ends the servers. Raises OSError when a command cannot be started."""
+        """Until `stop`; then takes a last checkpoint with gates that stay closed, and ends the servers.
+
+        Raises InvalidField when a command cannot be started; the servers are ended first.
+        """
         async with (
             CoordinatorClient(self._config.coordinator) as client,
             _together(keeper.keep() for keeper in self._keepers) as keeping,
@@ -96,11 +99,13 @@ class Supervisor:
                 stopping = asyncio.create_task(stop.wait())
                 done, _ = await asyncio.wait({stopping, *keeping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
                 stopping.cancel()
+            try:
                 for task in done - {stopping}:
                     task.result()
-            await self._last_checkpoint(client)
-            within = self._config.stop_within
-            await asyncio.gather(*(keeper.stop(within) for keeper in reversed(self._keepers)))
+                await self._last_checkpoint(client)
+            finally:
+                within = self._config.stop_within
+                await asyncio.gather(*(keeper.stop(within) for keeper in reversed(self._keepers)))
 
     @property
     def pids(self) -> dict[str, int]:

@@ -69,6 +69,8 @@ def test_a_refusal_that_a_person_can_act_on_says_how(error: GymckptError) -> Non
         (errors.Conflict("x", details={"holder": "step-1"}), "`gymckpt checkpoint resume ID`"),
         (errors.DamagedBlob("x", details={"name": "decisions/step-1"}), "copy the store's directory first"),
         (errors.CutVoid("x", details={"base": "step-1"}), "--full"),
+        (errors.InvalidField("x"), "correct the option that the message names"),
+        (errors.InvalidField("x", details={"config": "run.toml"}), "correct the file"),
         (errors.ArgumentConflict("x"), "or repeat the first request exactly"),
         (errors.ArgumentConflict("x", details={"deleted": "1"}), "under a new id"),
         (errors.MissingBlobs("x"), "`gymckpt checkpoint create --full`"),

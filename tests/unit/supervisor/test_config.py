@@ -65,10 +65,10 @@ def test_a_file_is_read_relative_to_itself_and_in_its_order(tmp_path: Path) -> N
             "list of words",
         ),
         (('["python", "-m", "servers.model"]', "[]"), "server.policy_model.command", "got \\[\\]"),
-        (("model/policy_model", "policy_model"), "participant", "kind/name"),
+        (("model/policy_model", "policy_model"), "server.policy_model.participant", "kind/name"),
         (('GYMCKPT_COORDINATOR = "127.0.0.1:7070"', "PORT = 7"), "server.policy_model.environment", "table of texts"),
         (("[server.coordinator]", "[servers.coordinator]"), "servers", "is unknown"),
-        (("[server.coordinator]", "[server.coordinator"), "config", "is no TOML"),
+        (("[server.coordinator]", "[server.coordinator"), "", "is no TOML"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, change: tuple[str, str], field: str, problem: str) -> None:
@@ -77,6 +77,8 @@ def test_what_is_wrong_is_named(tmp_path: Path, change: tuple[str, str], field: 
     with pytest.raises(InvalidField, match=problem) as refused:
         read_config(written(tmp_path, WHOLE.replace(*change)))
     assert refused.value.field == field
+    assert str(tmp_path / "run.toml") in refused.value.message
+    assert ("[server.policy_model]: " in refused.value.message) == ("policy_model" in field)
 
 
 def test_a_file_without_servers_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gymckpt.errors import InvalidField
 from gymckpt.supervisor import Program
 from gymckpt.supervisor.keeper import Keeper
 
@@ -103,5 +104,7 @@ async def test_one_that_does_not_end_in_time_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_command_that_is_not_there_is_an_error_and_not_tried_for_ever() -> None:
-    with pytest.raises(FileNotFoundError):
-        await Kept("/no/such/command").task
+    with pytest.raises(
+        InvalidField, match=r"\[server.x\]: the command `/no/such/command --port 7` cannot be started: .*No such"
+    ):
+        await Kept("/no/such/command", "--port", "7").task
