@@ -1,4 +1,4 @@
-"""What the README prints, run as printed."""
+"""What the READMEs print, run as printed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
 
 
-def block(marker: str) -> str:
+def block(marker: str, file: str = "README.md") -> str:
     """The fenced block after `<!-- marker -->`."""
-    found = re.search(rf"<!-- {re.escape(marker)} -->\n```[a-z]*\n(.*?)```", README, re.DOTALL)
-    assert found is not None, f"the README has no block marked {marker!r}"
+    text = (ROOT / file).read_text()
+    found = re.search(rf"<!-- {re.escape(marker)} -->\n```[a-z]*\n(.*?)```", text, re.DOTALL)
+    assert found is not None, f"{file} has no block marked {marker!r}"
     return found[1]
 
 
@@ -70,3 +70,16 @@ until read -r ADDRESS EPOCH BOOT_ID < <(gymckpt --json participants | counter); 
     assert ran.returncode == 0, ran.stdout + ran.stderr
     for expected in ("gymckpt.v1.ParticipantService", "rpc Transition", '"gate": "GATE_STATE_CLOSED"', '"abort_done"'):
         assert expected in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_the_reference_servers_play_a_first_rollout_as_printed(tmp_path: Path) -> None:
+    """X17: it gets its reward, and its result is kept and in the checkpoint."""
+    script = "".join(block(f"run: {name}", "servers/README.md") for name in ("start the servers", "play a rollout"))
+    for printed, free in zip(("7070", "9001", "9002", "9003", "9004"), free_ports(5), strict=True):
+        script = script.replace(printed, str(free))
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert '"reward":1.0\n' in ran.stdout, ran.stdout + ran.stderr
+    assert re.search(r"^r1 +[0-9a-f]{64} +\d+ +yes$", ran.stdout, re.MULTILINE), ran.stdout + ran.stderr
