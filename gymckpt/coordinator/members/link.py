@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 
 from gymckpt.coordinator.members.client import ControlStream, ParticipantClient, ParticipantStatus
@@ -79,6 +80,13 @@ class Link:
     async def status(self, epoch: int = 0, *, timeout: float) -> ParticipantStatus | Refusal | Lost:
         """What the member says of itself; never another process's word."""
         try:
+            async with self._waits():
+                return await self._status(epoch, timeout)
+        except TimeoutError:
+            return Lost(self._why_dead, True)
+
+    async def _status(self, epoch: int, timeout: float) -> ParticipantStatus | Refusal | Lost:
+        try:
             return await self._client.status(self.info.boot_id, epoch, timeout=timeout)
         except StaleBoot as error:
             self.mark_gone(error.message)
@@ -91,29 +99,44 @@ class Link:
 
     async def episodes(self, *, timeout: float) -> frozenset[Episode]:
         """What lives there or waits there for its replacement. Raises GymckptError."""
-        return await self._client.episodes(timeout=timeout)
+        try:
+            async with self._waits():
+                return await self._client.episodes(timeout=timeout)
+        except TimeoutError:
+            raise TransportFailed(self._why_dead) from None
 
     async def results(
         self, size: int, after: Episode | None, only: Iterable[Episode], *, timeout: float
     ) -> tuple[tuple[FinishedResult, ...], bool]:
         """A page of the results that it keeps, and whether there are more. Raises GymckptError."""
-        return await self._client.results(size, after, only, timeout=timeout)
+        try:
+            async with self._waits():
+                return await self._client.results(size, after, only, timeout=timeout)
+        except TimeoutError:
+            raise TransportFailed(self._why_dead) from None
 
     async def send(self, fence: Fence, transition: Transition, deadline: float | None) -> Outcome:
         """Sends until it is answered, refused, `deadline` (of the event loop's clock) has passed, or the process is dead."""
-        patience = asyncio.timeout_at(deadline)
         try:
-            async with patience:
+            async with self._waits(deadline):
                 if self._why_dead:
                     return Lost(self._why_dead, True)
-                self._waiting.add(patience)
                 return await self._exchange(fence, transition)
         except TimeoutError:
             if self._why_dead:
                 return Lost(self._why_dead, True)
             return Lost(f"no answer to {type(transition).__name__.lower()} by its deadline", False)
-        finally:
-            self._waiting.discard(patience)
+
+    @contextlib.asynccontextmanager
+    async def _waits(self, deadline: float | None = None) -> AsyncIterator[None]:
+        """Around whatever waits for the process. Raises TimeoutError at the deadline, and as soon as the process is known to be dead: a call that is still on
+        its way when this link is closed would be cancelled, and with it whoever asked."""
+        async with asyncio.timeout_at(deadline) as patience:
+            self._waiting.add(patience)
+            try:
+                yield
+            finally:
+                self._waiting.discard(patience)
 
     async def _exchange(self, fence: Fence, transition: Transition) -> Outcome:
         while True:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 
-from gymckpt.coordinator import CheckpointArguments, Settings, Stage, SyncCoordinatorClient
+from gymckpt.coordinator import Acknowledgement, CheckpointArguments, Settings, Stage, SyncCoordinatorClient
 from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.kinds import GateState, Kind
 from gymckpt.core.report import Blocker
@@ -288,3 +289,42 @@ async def test_a_silent_process_whose_place_another_takes_is_not_waited_for(flee
     aborted = (await fleet.client.get_checkpoint("c1")).checkpoint
     assert f"boot {silent.boot_id} was replaced by boot" in aborted.why_aborted
     assert fleet.gates() == {GateState.OPEN}
+
+
+class Silence(asyncio.Event):
+    """`asked` once anybody waits for an answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = asyncio.Event()
+
+    async def wait(self) -> Literal[True]:
+        self.asked.set()
+        return await super().wait()
+
+
+@pytest.mark.parametrize("ask", ["results", "acknowledge_results", "explain_blockers", "explain_recovery"])
+async def test_whoever_asks_a_silent_process_is_told_when_another_takes_its_place(bare: Fleet, ask: str) -> None:
+    """X24: at once, although the next round closes the way to it while the call is under way."""
+    for kind in Kind:
+        await bare.add(kind)
+    await bare.coordinate(settings=Settings(patience=60.0))
+    await bare.register()
+    silent = bare[Kind.AGENT]
+    silent.answering = silence = Silence()
+    arguments = [[Acknowledgement(Episode("r1"), bytes(32))]] if ask == "acknowledge_results" else []
+    asking = asyncio.ensure_future(getattr(bare.client, ask)(*arguments))
+    await silence.asked.wait()
+
+    await bare.register(await bare.add(Kind.AGENT))
+    assert (await bare.checkpoint("c1")).stage is Stage.PUBLISHED
+
+    async with asyncio.timeout(10):
+        if ask.endswith("results"):
+            with pytest.raises(ParticipantLost, match=f"agent/x.*boot {silent.boot_id} was replaced by boot"):
+                await asking
+        elif ask == "explain_blockers":
+            (error,) = (report.error for report in await asking if report.report is None)
+            assert f"boot {silent.boot_id} was replaced by boot" in error
+        else:
+            assert (await asking).silent == (AGENT,)
