@@ -131,7 +131,15 @@ def info_shape(info: ParticipantInfo) -> Shape:
 
 def member_report_shape(answer: MemberReport) -> Shape:
     report = None if answer.report is None else report_shape(answer.report)
-    return {**info_shape(answer.participant), "report": report, "error": answer.error}
+    holds = answer.holds
+    return {
+        **info_shape(answer.participant),
+        "report": report,
+        "error": answer.error,
+        "gate": None if holds is None else holds.gate.name,
+        "gate_fence": None if holds is None else _fence_shape(holds.gate_fence),
+        "lost": [_why_shape(entry) for entry in answer.lost],
+    }
 
 
 def recovery_shape(recovery: Recovery) -> Shape:

@@ -15,8 +15,9 @@ from gymckpt.coordinator import (
     ResumePolicy,
     Stage,
 )
-from gymckpt.core.kinds import Fate
+from gymckpt.core.kinds import Fate, GateState
 from gymckpt.core.report import LostEpisode
+from gymckpt.core.transitions import Holdings
 
 SHOWN = 20  # episodes named one by one; --json names all
 WARNED = 10  # lost episodes named in a warning
@@ -104,7 +105,7 @@ def restore_lines(progress: RestoreProgress, restore_id: str) -> list[str]:
 
 
 def member_lines(answer: MemberReport) -> list[str]:
-    """One member for people: its readiness, each blocker, each restart."""
+    """One member for people: its readiness, a gate that is not open, each blocker, each restart, and what it holds calls for in vain."""
     name = str(answer.participant.id)
     if answer.report is None:
         return [f"{name}: no answer: {answer.error}"]
@@ -112,9 +113,17 @@ def member_lines(answer: MemberReport) -> list[str]:
     counts = ", ".join(f"{count} {thing}" for thing, count in sorted(report.counts.items()))
     state = "ready" if report.ready else f"not ready, {counted(report.blocker_count, 'blocker')}"
     lines = [f"{name}: {state}" + (f" ({counts})" if counts else "")]
+    lines += _gate(answer.holds)
     lines += [f"  {b.type} {b.episode or '-'} {b.subject} for {b.age:.1f} s" for b in report.blockers]
     lines += [f"  restart {restart.episode}: {restart.why}" for restart in report.restarts]
-    return lines
+    return lines + _listed("lost", [f"{entry.episode}: {entry.why}" for entry in answer.lost])
+
+
+def _gate(holds: Holdings | None) -> list[str]:
+    if holds is None or holds.gate is GateState.OPEN:
+        return []
+    holder = "nobody has opened it yet" if holds.gate_fence is None else f"{holds.gate_fence.checkpoint_id!r} holds it"
+    return [f"  gate {holds.gate.name}: {holder}"]
 
 
 def _closed_gates(checkpoint: Checkpoint) -> list[str]:

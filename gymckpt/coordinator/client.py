@@ -321,7 +321,9 @@ def _member_status(message: pb.MemberStatus) -> values.MemberStatus:
 
 def _member_report(message: pb.MemberReport) -> values.MemberReport:
     report = codec.report_from_proto(message.report) if message.HasField("report") else None
-    return values.MemberReport(codec.participant_from_proto(message.participant), report, message.error)
+    holds = codec.holdings_from_proto(message.holds) if message.HasField("holds") else None
+    lost = codec.lost_list_from_proto(message.lost)
+    return values.MemberReport(codec.participant_from_proto(message.participant), report, message.error, holds, lost)
 
 
 def _progress(message: pb.CheckpointProgress) -> values.CheckpointProgress:

@@ -129,7 +129,7 @@ class Coordinator:
         return Membership(context.records.epoch, members, self._registry.missing)
 
     async def explain(self) -> tuple[MemberReport, ...]:
-        """What would block a cut now, from every member; changes nothing."""
+        """What would block a cut now, holds a gate, or is lost, from every member; changes nothing."""
         await self._context()
         return tuple(await asyncio.gather(*(self._report(member) for member in self._registry.members)))
 
@@ -139,7 +139,7 @@ class Coordinator:
             return MemberReport(member.info, None, status.why)
         if isinstance(status, Refusal):
             return MemberReport(member.info, None, status.error.message)
-        return MemberReport(status.info, status.report)
+        return MemberReport(status.info, status.report, holds=status.holds, lost=status.lost)
 
     async def explain_recovery(self) -> Recovery:
         """What would go on if every process died now, and what some deaths have cost; changes nothing. Raises BlobNotFound, DamagedBlob."""

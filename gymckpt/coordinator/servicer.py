@@ -33,7 +33,7 @@ from gymckpt.v1.coordinator_pb2_grpc import CoordinatorServiceServicer, add_Coor
 Context = grpc.aio.ServicerContext[Any, Any]
 OUTCOME_PAGE = 10_000
 MAX_WHY = 1024
-MAX_RESTARTS = 1000
+MAX_LISTED = 1000
 
 
 class CoordinatorServicer(CoordinatorServiceServicer):
@@ -238,9 +238,15 @@ def _member_status(member: values.MemberStatus) -> pb.MemberStatus:
 
 
 def _member_report(entry: values.MemberReport) -> pb.MemberReport:
-    """The first restarts only; the member itself lists all."""
-    report = None if entry.report is None else codec.report_to_proto(entry.report, entry.report.restarts[:MAX_RESTARTS])
-    return pb.MemberReport(participant=codec.participant_to_proto(entry.participant), report=report, error=entry.error)
+    """The first restarts and lost episodes only; the member itself lists all."""
+    report = None if entry.report is None else codec.report_to_proto(entry.report, entry.report.restarts[:MAX_LISTED])
+    return pb.MemberReport(
+        participant=codec.participant_to_proto(entry.participant),
+        report=report,
+        error=entry.error,
+        holds=None if entry.holds is None else codec.holdings_to_proto(entry.holds),
+        lost=[codec.lost_to_proto(lost) for lost in entry.lost[:MAX_LISTED]],
+    )
 
 
 def _progress(progress: values.CheckpointProgress) -> pb.CheckpointProgress:

@@ -65,11 +65,13 @@ class CheckpointPage:
 
 @dataclass(frozen=True, slots=True)
 class MemberReport:
-    """What one member answered about its readiness: a report, or why there is none."""
+    """What one member answered about its readiness: a report, or why there is none. What it `holds` and has `lost` is told by `explain` alone."""
 
     participant: ParticipantInfo
     report: Report | None = None
     error: str = ""
+    holds: Holdings | None = None
+    lost: tuple[LostEpisode, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

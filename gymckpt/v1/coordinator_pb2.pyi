@@ -499,6 +499,8 @@ class MemberReport(_message.Message):
     PARTICIPANT_FIELD_NUMBER: _builtins.int
     REPORT_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    HOLDS_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
     error: _builtins.str
     """Why it did not answer; empty when it did."""
     @_builtins.property
@@ -509,16 +511,26 @@ class MemberReport(_message.Message):
     def report(self) -> _types_pb2.Report:
         """Its report, with the first 1,000 restarts (GetStatus of the member lists all); unset when it did not answer."""
 
+    @_builtins.property
+    def holds(self) -> _types_pb2.Holdings:
+        """What it holds, its gate among it. Only in the answer of ExplainBlockers; unset when it did not answer."""
+
+    @_builtins.property
+    def lost(self) -> _containers.RepeatedCompositeFieldContainer[_types_pb2.LostEpisode]:
+        """Episodes whose calls it holds because their state is not there, the first 1,000 (GetStatus of the member lists more). Only in the answer of ExplainBlockers."""
+
     def __init__(
         self,
         *,
         participant: _types_pb2.ParticipantInfo | None = ...,
         report: _types_pb2.Report | None = ...,
         error: _builtins.str = ...,
+        holds: _types_pb2.Holdings | None = ...,
+        lost: _abc.Iterable[_types_pb2.LostEpisode] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["participant", b"participant", "report", b"report"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["holds", b"holds", "participant", b"participant", "report", b"report"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "participant", b"participant", "report", b"report"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "holds", b"holds", "lost", b"lost", "participant", b"participant", "report", b"report"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

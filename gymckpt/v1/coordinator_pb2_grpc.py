@@ -157,7 +157,8 @@ class CoordinatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ExplainBlockers(self, request, context):
-        """Asks every member what would block a cut now. Changes nothing. A member that does not answer is in the answer with its error.
+        """Asks every member what would block a cut now, whether its gate is open, and which calls it holds for want of their state. Changes nothing. A member
+        that does not answer is in the answer with its error.
 
         Errors: only those of every RPC.
         """

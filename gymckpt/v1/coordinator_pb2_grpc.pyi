@@ -49,7 +49,8 @@ class CoordinatorServiceStub:
     Errors: only those of every RPC.
     """
     ExplainBlockers: _grpc.UnaryUnaryMultiCallable[_coordinator_pb2.ExplainBlockersRequest, _coordinator_pb2.ExplainBlockersResponse]
-    """Asks every member what would block a cut now. Changes nothing. A member that does not answer is in the answer with its error.
+    """Asks every member what would block a cut now, whether its gate is open, and which calls it holds for want of their state. Changes nothing. A member
+    that does not answer is in the answer with its error.
 
     Errors: only those of every RPC.
     """
@@ -175,7 +176,8 @@ class CoordinatorServiceAsyncStub(CoordinatorServiceStub):
     Errors: only those of every RPC.
     """
     ExplainBlockers: _aio.UnaryUnaryMultiCallable[_coordinator_pb2.ExplainBlockersRequest, _coordinator_pb2.ExplainBlockersResponse]  # type: ignore[assignment]
-    """Asks every member what would block a cut now. Changes nothing. A member that does not answer is in the answer with its error.
+    """Asks every member what would block a cut now, whether its gate is open, and which calls it holds for want of their state. Changes nothing. A member
+    that does not answer is in the answer with its error.
 
     Errors: only those of every RPC.
     """
@@ -316,7 +318,8 @@ class CoordinatorServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _coordinator_pb2.ExplainBlockersRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_coordinator_pb2.ExplainBlockersResponse, _abc.Awaitable[_coordinator_pb2.ExplainBlockersResponse]]:
-        """Asks every member what would block a cut now. Changes nothing. A member that does not answer is in the answer with its error.
+        """Asks every member what would block a cut now, whether its gate is open, and which calls it holds for want of their state. Changes nothing. A member
+        that does not answer is in the answer with its error.
 
         Errors: only those of every RPC.
         """

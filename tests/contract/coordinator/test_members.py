@@ -8,10 +8,17 @@ from typing import Literal
 
 import pytest
 
-from gymckpt.coordinator import Acknowledgement, CheckpointArguments, Settings, Stage, SyncCoordinatorClient
+from gymckpt.coordinator import (
+    Acknowledgement,
+    CheckpointArguments,
+    ResumePolicy,
+    Settings,
+    Stage,
+    SyncCoordinatorClient,
+)
 from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.kinds import GateState, Kind
-from gymckpt.core.report import Blocker
+from gymckpt.core.report import Blocker, LostEpisode
 from gymckpt.core.transitions import Abort, Prepare, Retire, Snapshot, Upload
 from gymckpt.errors import (
     CheckpointNotFound,
@@ -172,6 +179,19 @@ async def test_blockers_are_explained_and_a_silent_member_has_its_error(fleet: F
     assert reports[Kind.AGENT].report is None
     assert "nothing listens" in reports[Kind.AGENT].error
     assert fleet.log == []
+
+
+async def test_who_holds_a_gate_and_what_is_lost_is_asked_now(fleet: Fleet) -> None:
+    """X24: not what the members said when they registered."""
+    await fleet.checkpoint(CheckpointArguments("c1", resume=ResumePolicy.BY_CALLER))
+    lost = LostEpisode(Episode("r7"), "its session is not here")
+    fleet[Kind.AGENT].lost = (lost,)
+    for report in await fleet.client.explain_blockers():
+        assert report.holds is not None
+        assert report.holds.gate is GateState.CLOSED
+        assert report.holds.gate_fence is not None
+        assert report.holds.gate_fence.checkpoint_id == "c1"
+        assert report.lost == ((lost,) if report.participant.id.kind is Kind.AGENT else ())
 
 
 async def test_a_member_that_hangs_is_explained_as_silent_and_the_others_are_told_of(fleet: Fleet) -> None:

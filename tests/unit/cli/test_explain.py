@@ -8,10 +8,11 @@ import pytest
 
 from gymckpt.cli.exits import Exit
 from gymckpt.coordinator import MemberReport, Recovery, Trouble
-from gymckpt.core.ids import Episode, ParticipantId
-from gymckpt.core.kinds import Capture, Kind
+from gymckpt.core.ids import Episode, Fence, ParticipantId
+from gymckpt.core.kinds import Capture, ExportState, GateState, Kind
 from gymckpt.core.manifest import ParticipantInfo
-from gymckpt.core.report import Report
+from gymckpt.core.report import LostEpisode, Report
+from gymckpt.core.transitions import Holdings
 from gymckpt.errors import DamagedBlob, InvalidField
 from tests.unit.cli.fakes import FakeCoordinator, command
 
@@ -45,6 +46,41 @@ def test_a_latest_checkpoint_that_cannot_be_read_does_not_hide_what_blocks(capsy
     assert people == "resources/tools: ready"
     document = json.loads(program)
     assert (len(document["members"]), document["recovery"]) == (1, None)
+
+
+@pytest.mark.parametrize(
+    ("gate", "fence", "line"),
+    [
+        (GateState.OPEN, None, []),
+        (GateState.CLOSING, Fence(1, 2, "step-2"), ["  gate CLOSING: 'step-2' holds it"]),
+        (GateState.CLOSED, None, ["  gate CLOSED: nobody has opened it yet"]),
+    ],
+)
+def test_a_gate_that_is_not_open_and_calls_that_are_held_are_named(
+    gate: GateState, fence: Fence | None, line: list[str], capsys: Capsys
+) -> None:
+    """X24."""
+    member = ParticipantInfo(TOOLS, "0", "ab" * 16, "127.0.0.1:1", Capture.EXPORTED)
+    lost = (LostEpisode(Episode("r7"), "boot ab does not hold session s"),)
+    answer = MemberReport(member, Report(), "", Holdings(gate, ExportState.NONE, fence), lost)
+    silent = MemberReport(member, None, "nothing listens")
+    fake = FakeCoordinator(reports=(answer, silent))
+    command(fake, "explain")
+    command(fake, "explain", "--json")
+    *people, program = capsys.readouterr().out.splitlines()
+    assert people[:-1] == [
+        "resources/tools: ready",
+        *line,
+        "  lost r7: boot ab does not hold session s",
+        "resources/tools: no answer: nothing listens",
+    ]
+    told, untold = json.loads(program)["members"]
+    assert (told["gate"], told["gate_fence"]["id"] if fence else told["gate_fence"]) == (
+        gate.name,
+        "step-2" if fence else None,
+    )
+    assert [entry["episode"] for entry in told["lost"]] == ["r7"]
+    assert (untold["gate"], untold["lost"]) == (None, [])
 
 
 def test_programs_get_all_troubles_and_people_the_first(capsys: Capsys) -> None:
