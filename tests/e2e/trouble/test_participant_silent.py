@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from gymckpt.coordinator import RestoreArguments, ResumePolicy
+from gymckpt.coordinator import CheckpointArguments, RestoreArguments, ResumePolicy
 from gymckpt.errors import MemberMissing, ParticipantLost, RestoreAborted
 from gymckpt.participant import Episode
 from tests.e2e.fleets import ENVIRONMENT, until
@@ -43,7 +43,7 @@ async def test_a_silent_server_voids_the_cut_and_the_others_go_on(run: Run, serv
         await taking
     await run.assert_accepting(without=server)
     with pytest.raises(MemberMissing, match=MEMBERS[server]):
-        await run.checkpoint(f"{server}-incomplete")
+        await run.client.checkpoint(CheckpointArguments(f"{server}-incomplete"))
     os.kill(run.fleet.servers[server].pid, signal.SIGCONT)
     await run.checkpoint(f"{server}-later")
     await run.assert_accepting()
