@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from gymckpt.cli import follow
 from gymckpt.cli.output import Step, counted
 from gymckpt.coordinator import CheckpointArguments, CheckpointProgress, CoordinatorClient, Stage
+from gymckpt.coordinator.older import delete_older
 from gymckpt.core.report import LostEpisode
-from gymckpt.errors import Conflict, InvalidPhase, ParticipantLost
+from gymckpt.errors import InvalidPhase, ParticipantLost
 
 RENEWALS = 3  # within one gate lease
 
@@ -41,7 +42,7 @@ async def take(
     lost: tuple[LostEpisode, ...] = ()
     if end.checkpoint.lost:  # progress only counts them
         lost = (await client.get_checkpoint(arguments.checkpoint_id, page_size=1)).lost
-    deleted, kept = await _let_go(client, keep) if keep is not None else ([], [])
+    deleted, kept = await delete_older(client, keep) if keep is not None else ([], [])
     if then_stop:  # last, so that whoever stops the servers has the whole lease for it
         await _check_closed(client, arguments)
     return Taken(end, lost, tuple(deleted), tuple(kept))
@@ -84,29 +85,3 @@ async def _check_closed(client: CoordinatorClient, arguments: CheckpointArgument
             "what ran since is not in it and would run again after a restore",
             details={**opened.details, "checkpoint_id": checkpoint_id, "published": "1"},
         ) from opened
-
-
-async def _let_go(client: CoordinatorClient, keep: int) -> tuple[list[str], list[tuple[str, str]]]:
-    """Deletes all published checkpoints but the newest `keep`. Those that are pinned stay; so does one that cannot be read, which is nothing to go back to and
-    is not counted: what becomes of it is for a person to say."""
-    whole: list[str] = []
-    deleted: list[str] = []
-    kept: list[tuple[str, str]] = []
-    token = ""
-    while True:
-        page, token = await client.list_checkpoints(page_size=1000, page_token=token)
-        for checkpoint in (checkpoint for checkpoint in page if checkpoint.stage is Stage.PUBLISHED):
-            name, why = checkpoint.checkpoint_id, checkpoint.why_unreadable
-            if why:
-                kept.append((name, f"the manifest of checkpoint {name!r} cannot be read: {why}"))
-            else:
-                whole.append(name)
-        if not token:
-            break
-    for checkpoint_id in whole[keep:]:
-        try:
-            await client.delete_checkpoint(checkpoint_id)
-            deleted.append(checkpoint_id)
-        except Conflict as pinned:
-            kept.append((checkpoint_id, pinned.message))
-    return deleted, kept

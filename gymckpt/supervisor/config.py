@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,15 @@ class Program:
 @dataclass(frozen=True, slots=True)
 class Config:
     """Times are in seconds. `checkpoint_every` 0 takes none; `restart_after` is the wait before a dead server is started again, doubled each time that it died
-    young, up to 30; `stop_within` is how long a server may take to end before it is killed."""
+    young, up to 30; `stop_within` is how long a server may take to end before it is killed. `keep` is how many checkpoints stay once another one is published,
+    0 keeps all."""
 
     coordinator: str
     programs: tuple[Program, ...]
     checkpoint_every: float = 0.0
     restart_after: float = 1.0
     stop_within: float = 10.0
+    keep: int = 0
 
 
 def read_config(file: Path) -> Config:
@@ -49,20 +51,23 @@ def read_config(file: Path) -> Config:
             given = tomllib.loads(file.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InvalidField(f"is no TOML: {error}") from error
-        _only(given, {"coordinator", "checkpoint_every", "restart_after", "stop_within", "server"})
+        _only(given, {"coordinator", "checkpoint_every", "keep", "restart_after", "stop_within", "server"})
         servers = given.get("server")
         if not isinstance(servers, dict) or not servers:
             raise InvalidField("server must be one table per server, e.g. [server.policy_model]", field="server")
-        coordinator = check_address(_text(given, "coordinator"), "coordinator")
-        seconds = [
-            _seconds(given, key, default)
-            for key, default in (("checkpoint_every", 0.0), ("restart_after", 1.0), ("stop_within", 10.0))
-        ]
+        config = Config(
+            check_address(_text(given, "coordinator"), "coordinator"),
+            (),
+            _seconds(given, "checkpoint_every", 0.0),
+            _seconds(given, "restart_after", 1.0),
+            _seconds(given, "stop_within", 10.0),
+            _count(given, "keep"),
+        )
     programs = []
     for name, entry in servers.items():
         with _naming(file, f"server.{name}"):
             programs.append(_program(name, entry, file.parent))
-    return Config(coordinator, tuple(programs), *seconds)
+    return replace(config, programs=tuple(programs))
 
 
 @contextlib.contextmanager
@@ -116,3 +121,10 @@ def _seconds(given: Mapping[str, Any], key: str, default: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= LONGEST_SECONDS:
         raise InvalidField(f"{key} must be seconds, 0 to {LONGEST_SECONDS:g}, got {value!r}", field=key)
     return float(value)
+
+
+def _count(given: Mapping[str, Any], key: str) -> int:
+    value = given.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidField(f"{key} must be a number, 0 for all, got {value!r}", field=key)
+    return value

@@ -21,6 +21,7 @@ from gymckpt.coordinator import (
     RestoreProgress,
     ResumePolicy,
 )
+from gymckpt.coordinator.older import delete_older
 from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.errors import (
     BlobNotFound,
@@ -81,6 +82,7 @@ class Supervisor:
         self._broken = asyncio.Event()
         self._broken.set()  # a first start restores what the latest checkpoint holds
         self._round = asyncio.Lock()  # checkpoints and recoveries, one at a time
+        self._kept: set[str] = set()  # older checkpoints that could not be deleted
         self._full = False  # whether the next checkpoint reuses nothing
         self._lost: dict[Episode, int] = {}
         self._retired: set[Episode] = set()  # members may name them for a while yet
@@ -233,6 +235,7 @@ class Supervisor:
         try:
             self._tell(Event("checkpoint", checkpoint=await client.checkpoint(arguments)))
             self._full = False
+            await self._let_go(client)
         except GymckptError as error:
             self._full = self._full or isinstance(error, CutVoid | MissingBlobs)
             self._trouble(f"checkpoint {arguments.checkpoint_id}", error)
@@ -249,6 +252,7 @@ class Supervisor:
         while True:
             try:
                 self._tell(Event("checkpoint", checkpoint=await client.checkpoint(stays_closed)))
+                await self._let_go(client)
             except Conflict as error:
                 if asyncio.get_running_loop().time() < until:
                     await asyncio.sleep(error.retry_after or LOOK_SECONDS)
@@ -257,6 +261,15 @@ class Supervisor:
             except GymckptError as error:
                 self._trouble("the last checkpoint", error)
             return
+
+    async def _let_go(self, client: CoordinatorClient) -> None:
+        """Of the checkpoints beyond those to keep; says once why one is not deleted. Raises GymckptError."""
+        if self._config.keep:
+            _, kept = await delete_older(client, self._config.keep)
+            for checkpoint_id, why in kept:
+                if checkpoint_id not in self._kept:
+                    log.warning("not deleted: %s", why)
+            self._kept = {checkpoint_id for checkpoint_id, _ in kept}
 
     def _trouble(self, doing: str, error: GymckptError) -> None:
         log.warning("%s: %s", doing, error.message)

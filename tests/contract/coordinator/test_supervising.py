@@ -18,12 +18,13 @@ from gymckpt.rpc import codec
 from gymckpt.store import MemoryStore
 from gymckpt.supervisor import Config, Event, Supervisor
 from tests.contract.coordinator.fleet import Fleet
+from tests.contract.coordinator.test_keeping import listed
 from tests.contract.coordinator.test_recovery import R1, R2, published
 
 
 @asynccontextmanager
 async def supervised(
-    fleet: Fleet, unloadable: Episode | None = None, every: float = 0.0, *, lacking: bool = False
+    fleet: Fleet, unloadable: Episode | None = None, every: float = 0.0, *, keep: int = 0, lacking: bool = False
 ) -> AsyncIterator[asyncio.Queue[Event]]:
     """Events of a supervisor that finds the episodes of a checkpoint lost, as after a death; `lacking`: and the latest checkpoint without the state of r1."""
     await published(fleet, R1, R2)
@@ -41,7 +42,8 @@ async def supervised(
     await fleet.register()
     events: asyncio.Queue[Event] = asyncio.Queue()
     stop = asyncio.Event()
-    running = asyncio.create_task(Supervisor(Config(fleet.server.address, (), every), events.put_nowait).run(stop))
+    config = Config(fleet.server.address, (), every, keep=keep)
+    running = asyncio.create_task(Supervisor(config, events.put_nowait).run(stop))
     try:
         yield events
     finally:
@@ -119,3 +121,18 @@ async def test_a_base_that_cannot_be_reused_is_followed_by_a_full_checkpoint(fle
             while (event := await events.get()).checkpoint is None:
                 pass
             assert (event.checkpoint.base_checkpoint_id == "") == full
+
+
+async def test_only_the_newest_checkpoints_are_kept_and_what_is_pinned(fleet: Fleet) -> None:
+    """L10: the last one, which keeps the gates closed, is one of those to keep."""
+    async with supervised(fleet, every=0.05, keep=2) as events, asyncio.timeout(20):
+        await fleet.client.pin_checkpoint("c1", "me")
+        taken: list[str] = []
+        while len(taken) < 4:
+            if (event := await events.get()).checkpoint is not None:
+                taken.append(event.checkpoint.checkpoint_id)
+    while not events.empty():
+        if (event := events.get_nowait()).checkpoint is not None:
+            taken.append(event.checkpoint.checkpoint_id)
+    assert await listed(fleet) == [taken[-1], taken[-2], "c1"]
+    assert taken[-1].startswith("last-")

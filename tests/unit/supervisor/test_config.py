@@ -14,6 +14,7 @@ from gymckpt.supervisor import Program, read_config
 WHOLE = """
 coordinator = "127.0.0.1:7070"
 checkpoint_every = 30
+keep = 3
 restart_after = 0.5
 
 [server.coordinator]
@@ -37,6 +38,7 @@ def written(directory: Path, text: str) -> Path:
 def test_a_file_is_read_relative_to_itself_and_in_its_order(tmp_path: Path) -> None:
     config = read_config(written(tmp_path, WHOLE))
     assert (config.coordinator, config.checkpoint_every, config.restart_after) == ("127.0.0.1:7070", 30.0, 0.5)
+    assert (config.stop_within, config.keep) == (10.0, 3)
     assert config.programs == (
         Program("coordinator", ("gymckpt", "serve", "--store", "./checkpoints"), directory=tmp_path),
         Program(
@@ -57,6 +59,9 @@ def test_a_file_is_read_relative_to_itself_and_in_its_order(tmp_path: Path) -> N
         (("checkpoint_every = 30", 'checkpoint_every = "30s"'), "checkpoint_every", "got '30s'"),
         (("checkpoint_every = 30", "checkpoint_every = -1"), "checkpoint_every", "0 to 86400, got -1"),
         (("checkpoint_every = 30", "checkpoint_every = true"), "checkpoint_every", "got True"),
+        (("keep = 3", "keep = -1"), "keep", "must be a number, 0 for all, got -1"),
+        (("keep = 3", "keep = 1.5"), "keep", "got 1.5"),
+        (("keep = 3", "keep = true"), "keep", "got True"),
         (("restart_after", "restart_afer"), "restart_afer", "is unknown"),
         (('log = "model.log"', 'logs = "x"'), "server.policy_model.logs", "is unknown"),
         (
