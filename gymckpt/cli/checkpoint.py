@@ -32,7 +32,7 @@ from gymckpt.coordinator import (
 )
 from gymckpt.core.arguments import LATEST
 from gymckpt.core.ids import Episode
-from gymckpt.errors import InvalidField
+from gymckpt.errors import InvalidField, MemberMissing
 
 # Named as the fields of CheckpointArguments, and giving their values.
 CREATE_OPTIONS = options.together(
@@ -253,6 +253,10 @@ def _lost_state(session: Session, checkpoint_id: str, asked: Sequence[Episode]) 
             "name the episodes for another one",
             field="checkpoint_id",
         )
+    missing = sorted({*recovery.silent, *session.call(lambda client: client.participants()).missing})
+    if missing:
+        names = ", ".join(map(str, missing))
+        raise MemberMissing(f"{names} did not say what they hold; start them, then retry", details={"members": names})
     return recovery.checkpoint_id or LATEST, tuple(each.restore for each in recovery.troubles if each.restore)
 
 

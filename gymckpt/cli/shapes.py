@@ -231,7 +231,8 @@ def error_shape(error: GymckptError, next_step: str) -> Shape:
 
 
 def _why_shape(entry: LostEpisode | Restart) -> Shape:
-    return {"episode": str(entry.episode), "why": entry.why}
+    shape = {"episode": str(entry.episode), "why": entry.why}
+    return {**shape, "checkpoint_id": entry.checkpoint_id} if isinstance(entry, LostEpisode) else shape
 
 
 def _fence_shape(fence: Fence | None) -> Shape | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gymckpt.coordinator.context import Context, accident, send, troubles
@@ -18,7 +18,7 @@ from gymckpt.core.decisions import Cut, assemble
 from gymckpt.core.ids import Episode, Fence
 from gymckpt.core.manifest import CheckpointManifest, Decision, Intent, ParticipantEntry
 from gymckpt.core.orders import Order
-from gymckpt.core.report import Report
+from gymckpt.core.report import LostEpisode, Report
 from gymckpt.core.round import CheckpointRound, Decide
 from gymckpt.core.standing import Gate, Stage
 from gymckpt.errors import (
@@ -44,7 +44,12 @@ class CheckpointTask:
     """Runs in tasks of its own: whoever asks for it or follows it may go away."""
 
     def __init__(
-        self, context: Context, arguments: CheckpointArguments, intent: Intent, members: Sequence[Member]
+        self,
+        context: Context,
+        arguments: CheckpointArguments,
+        intent: Intent,
+        members: Sequence[Member],
+        gone: Mapping[Episode, LostEpisode],
     ) -> None:
         self.arguments = arguments
         self.intent = intent
@@ -57,6 +62,7 @@ class CheckpointTask:
         )
         self.manifest: CheckpointManifest | None = None
         self._context = context
+        self._gone = gone
         self._fence = Fence(context.records.epoch, intent.sequence, arguments.checkpoint_id)
         self._members = {member.info.boot_id: member for member in members}
         self._unix_millis = 0
@@ -290,7 +296,7 @@ class CheckpointTask:
         failed: dict[Episode, str] = {e.episode: e.why for m in self._members.values() for e in m.lost}
         failed.update({entry.episode: entry.why for _, answer in uploaded for entry in answer.failed})
         entries = tuple(ParticipantEntry(info, answer.manifest) for info, answer in uploaded)
-        cut = Cut(self.arguments, self.intent, self._unix_millis, entries, self.machine.restarts, failed)
+        cut = Cut(self.arguments, self.intent, self._unix_millis, entries, self.machine.restarts, failed, self._gone)
         manifest = await asyncio.to_thread(assemble, cut, manifests)
         digest = await records.write_manifest(manifest)
         await self._context.faults.reach("checkpoint.publish")

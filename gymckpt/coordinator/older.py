@@ -6,10 +6,12 @@ from gymckpt.coordinator.client import CoordinatorClient
 from gymckpt.core.standing import Stage
 from gymckpt.errors import Conflict
 
+NAMED = 5  # episodes for which a checkpoint is kept, in a warning
+
 
 async def delete_older(client: CoordinatorClient, keep: int) -> tuple[list[str], list[tuple[str, str]]]:
-    """Deletes all published checkpoints but the newest `keep`. Those that are pinned stay; so does one that cannot be read, which is nothing to go back to and
-    is not counted: what becomes of it is for a person to say."""
+    """Deletes all published checkpoints but the newest `keep`. Those that are pinned stay, and those that the newest one names because they hold what it has
+    lost; so does one that cannot be read, which is nothing to go back to and is not counted: what becomes of it is for a person to say."""
     whole: list[str] = []
     deleted: list[str] = []
     kept: list[tuple[str, str]] = []
@@ -24,7 +26,14 @@ async def delete_older(client: CoordinatorClient, keep: int) -> tuple[list[str],
                 whole.append(name)
         if not token:
             break
+    lost = (await client.get_checkpoint(whole[0], page_size=1)).lost if whole[keep:] else ()
     for checkpoint_id in whole[keep:]:
+        holds = [str(entry.episode) for entry in lost if entry.checkpoint_id == checkpoint_id]
+        if holds:
+            named = ", ".join(holds[:NAMED]) + (" ..." if len(holds) > NAMED else "")
+            why = f"checkpoint {checkpoint_id!r} holds {named}, lost since: restore or retire what it holds"
+            kept.append((checkpoint_id, why))
+            continue
         try:
             await client.delete_checkpoint(checkpoint_id)
             deleted.append(checkpoint_id)

@@ -10,12 +10,14 @@ from gymckpt.coordinator.catalog import naming, not_loadable, not_restored, reso
 from gymckpt.coordinator.context import Context
 from gymckpt.coordinator.members.link import Lost, Refusal
 from gymckpt.coordinator.members.registry import Member
+from gymckpt.coordinator.recovery import gone_since_latest
 from gymckpt.coordinator.takeover import tell_decided
 from gymckpt.core.arguments import MAX_EPISODES, CheckpointArguments, OnUnloadable, RestoreArguments
 from gymckpt.core.decisions import gone_with, resident_entries, restore_targets, unloadable_targets
 from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.kinds import Fate, GateState
 from gymckpt.core.manifest import CheckpointManifest, Intent, ParticipantManifest, RestoreIntent
+from gymckpt.core.report import LostEpisode
 from gymckpt.errors import (
     ArgumentConflict,
     BlobNotFound,
@@ -92,10 +94,14 @@ def _refused(name: str, status: Refusal) -> str:
     return f"{name}: {status.error.message}"
 
 
-async def open_checkpoint(context: Context, arguments: CheckpointArguments) -> tuple[Intent, list[Member]]:
-    """Creates the intent. Raises MemberMissing, ArgumentConflict, CheckpointAborted (the id was aborted before it was opened)."""
+async def open_checkpoint(
+    context: Context, arguments: CheckpointArguments
+) -> tuple[Intent, list[Member], Mapping[Episode, LostEpisode]]:
+    """Creates the intent; returns it with the members, and what nobody can continue because a process that is gone held it. Raises MemberMissing,
+    ArgumentConflict, CheckpointAborted (the id was aborted before it was opened)."""
     records = context.records
     members = await ready_members(context)
+    gone = await gone_since_latest(context, members)
     try:
         base = "" if arguments.full else records.latest()
     except CheckpointNotFound:
@@ -115,7 +121,7 @@ async def open_checkpoint(context: Context, arguments: CheckpointArguments) -> t
             f"checkpoint {arguments.checkpoint_id!r} was aborted: {decision.why}; take a new one",
             details={"checkpoint_id": arguments.checkpoint_id, "why": decision.why},
         )
-    return stored, members
+    return stored, members, gone
 
 
 async def open_restore(context: Context, arguments: RestoreArguments) -> tuple[RestoreIntent, list[Member]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 
 from gymckpt.coordinator.catalog import naming
@@ -13,21 +14,58 @@ from gymckpt.coordinator.records import Records
 from gymckpt.core.decisions import outcome
 from gymckpt.core.ids import Episode
 from gymckpt.core.manifest import ParticipantInfo, RestoreTarget
-from gymckpt.core.recovery import Holding, Present, Recovery, explain, holdings
-from gymckpt.errors import CheckpointNotFound, GymckptError
+from gymckpt.core.recovery import Holding, Present, Recovery, explain, gone_since, holdings, still_missed
+from gymckpt.core.report import LostEpisode
+from gymckpt.errors import BlobNotFound, CheckpointNotFound, DamagedBlob, GymckptError
+
+log = logging.getLogger(__name__)
 
 
 async def explain_recovery(context: Context) -> Recovery:
     """Raises BlobNotFound or DamagedBlob when the latest checkpoint cannot be read."""
     records = context.records
     present = await asyncio.gather(*(_present(context, member) for member in context.registry.members))
-    try:
-        checkpoint_id = records.latest()
-    except CheckpointNotFound:
-        checkpoint_id = ""
+    checkpoint_id = _latest(records)
     held = await _held(records, checkpoint_id) if checkpoint_id else {}
+    missed = await _missed(records, checkpoint_id) if checkpoint_id else []
     refused, over = dict(records.attempts.refused), _over(records, checkpoint_id)
-    return await asyncio.to_thread(explain, checkpoint_id, held, present, refused, over)
+    return await asyncio.to_thread(explain, checkpoint_id, held, present, refused, over, missed)
+
+
+async def gone_since_latest(context: Context, members: Sequence[Member]) -> dict[Episode, LostEpisode]:
+    """What processes that are gone held of the latest checkpoint or of one before it. The next checkpoint must name it: what the others still hold of it is
+    not enough to continue it, and nobody would look for it in an older one."""
+    records, checkpoint_id = context.records, _latest(context.records)
+    if not checkpoint_id:
+        return {}
+    here = {member.info.boot_id for member in members}
+    try:
+        missed = await _missed(records, checkpoint_id)
+        checkpoint = await records.checkpoint_manifest(records.published(checkpoint_id))
+        if not missed and all(entry.participant.boot_id in here for entry in checkpoint.participants):
+            return {}
+        held = await _held(records, checkpoint_id)
+    except (BlobNotFound, DamagedBlob) as error:
+        # What cannot be read cannot be restored either: a checkpoint of what lives now is all the more needed.
+        log.warning("what checkpoint %s held of processes that are gone is not known: %s", checkpoint_id, error.message)
+        return {}
+    present = await asyncio.gather(*(_present(context, member) for member in members))
+    refused = dict(records.attempts.refused)
+    return {**still_missed(missed, present, refused), **gone_since(checkpoint_id, held, present, refused)}
+
+
+def _latest(records: Records) -> str:
+    try:
+        return records.latest()
+    except CheckpointNotFound:
+        return ""
+
+
+async def _missed(records: Records, checkpoint_id: str) -> list[LostEpisode]:
+    """What it names as lost although an older one, which is still there, holds it."""
+    with naming(checkpoint_id):
+        checkpoint = await records.checkpoint_manifest(records.published(checkpoint_id))
+    return [entry for entry in checkpoint.lost if entry.checkpoint_id and entry.checkpoint_id not in records.deleted]
 
 
 async def _present(context: Context, member: Member) -> Present:

@@ -122,8 +122,8 @@ class Rounds:
         self._take_place(arguments.checkpoint_id)
         try:
             await context.registry.close_unused()
-            intent, members = await open_checkpoint(context, arguments)
-            task = CheckpointTask(context, arguments, intent, members)
+            intent, members, gone = await open_checkpoint(context, arguments)
+            task = CheckpointTask(context, arguments, intent, members, gone)
             self._begun = self.checkpoints[arguments.checkpoint_id] = task
             self._forget_ended()
             return task

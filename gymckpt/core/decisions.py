@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from gymckpt.core.arguments import CheckpointArguments
@@ -37,12 +37,15 @@ class Cut:
     entries: tuple[ParticipantEntry, ...]
     restarts: Mapping[Episode, str]
     failed: Mapping[Episode, str]
+    gone: Mapping[Episode, LostEpisode] = field(default_factory=dict)
+    """What processes that are gone held of an older checkpoint: nobody can continue it from this one, whatever the others still hold."""
 
 
 def assemble(cut: Cut, manifests: Sequence[ParticipantManifest]) -> CheckpointManifest:
     """The checkpoint of a cut. Raises MemberMissing when a boundary names a server that is not a member."""
     residents = {entry.participant.id for entry in resident_entries(cut.entries)}
-    continuable, lost, unknown = join(manifests, cut.failed, residents)
+    gone = {episode: entry.why for episode, entry in cut.gone.items()}
+    continuable, lost, unknown = join(manifests, {**cut.failed, **gone}, residents)
     if unknown:
         names = [str(participant) for participant in unknown]
         raise MemberMissing(
@@ -68,7 +71,7 @@ def assemble(cut: Cut, manifests: Sequence[ParticipantManifest]) -> CheckpointMa
         participants=cut.entries,
         episodes=kept,
         restarts=tuple(Restart(episode, cut.restarts[episode]) for episode in sorted(cut.restarts)),
-        lost=tuple(LostEpisode(e, named[e]) for e in sorted(named) if e not in cut.restarts),
+        lost=tuple(cut.gone.get(e) or LostEpisode(e, named[e]) for e in sorted(named) if e not in cut.restarts),
     )
 
 

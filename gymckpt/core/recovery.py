@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gymckpt.core.ids import Episode, ParticipantId
 from gymckpt.core.kinds import Capture, Fate, Kind
 from gymckpt.core.manifest import ParticipantInfo, ParticipantManifest, RestoreTarget
+from gymckpt.core.report import LostEpisode
 
 CALLERS_FIRST = (Kind.ENVIRONMENT, Kind.AGENT, Kind.RESOURCES)
 
@@ -94,23 +95,30 @@ def explain(
     members: Sequence[Present],
     refused: Mapping[str, int],
     over: Mapping[str, int],
+    missed: Iterable[LostEpisode] = (),
 ) -> Recovery:
-    """`held` is what the latest checkpoint holds.
+    """`held` is what the latest checkpoint holds, `missed` what it names as lost although an older one holds it.
 
     `refused` is the highest attempt of each rollout that is refused, `over` the highest that is so for good: it was retired, or another restore continues it.
     What is refused and not over was stopped by a restore that came to nothing.
     """
     newest = _live(members)
+    older = still_missed(missed, members, refused)
     living = {source: holding for source, holding in held.items() if not _reaches(over, holding.episode)}
     stopped = {source: holding for source, holding in living.items() if _reaches(refused, holding.episode)}
     running = {source: holding for source, holding in living.items() if source not in stopped}
     troubles = _stopped(stopped, newest, refused) + _lost_state(running, members)
     covered = {holding.episode for holding in running.values()}
     named = {trouble.episode for trouble in troubles}
-    rollouts = newest | {episode.rollout_id: episode for episode in named}
+    rollouts = newest | {episode.rollout_id: episode for episode in (*older, *named)}
     recoverable = len(named)
     for episode in rollouts.values():
-        trouble = None if episode in named else _unrecoverable(checkpoint_id, episode, covered, members)
+        if episode in older:
+            trouble: Trouble | None = Trouble(
+                episode, None, f"{older[episode].why}; restore it from there, or retire it"
+            )
+        else:
+            trouble = None if episode in named else _unrecoverable(checkpoint_id, episode, covered, members)
         if trouble is not None:
             troubles.append(trouble)
         elif episode not in named:
@@ -118,6 +126,39 @@ def explain(
     silent = sorted({member.info.id for member in members if member.episodes is None})
     ordered = tuple(sorted(troubles, key=lambda trouble: trouble.episode))
     return Recovery(checkpoint_id, len(rollouts), recoverable, ordered, tuple(silent))
+
+
+def gone_since(
+    checkpoint_id: str,
+    held: Mapping[Episode, Holding],
+    members: Sequence[Present],
+    refused: Mapping[str, int],
+) -> dict[Episode, LostEpisode]:
+    """What processes that are gone held of the latest checkpoint, and nobody has restored or retired since, by its present attempt."""
+    running = {source: each for source, each in held.items() if not _reaches(refused, each.episode)}
+    return {
+        episode: LostEpisode(
+            episode,
+            f"{gone[0]} held it in a process that is gone; checkpoint {checkpoint_id!r} holds {source}",
+            checkpoint_id,
+        )
+        for source, episode, gone in _gone(running, members)
+        if not _goes_on(episode, gone)
+    }
+
+
+def still_missed(
+    missed: Iterable[LostEpisode], members: Sequence[Present], refused: Mapping[str, int]
+) -> dict[Episode, LostEpisode]:
+    """Those of `missed` whose rollout was neither restored nor retired nor started over since."""
+    newest = _live(members)
+    return {
+        entry.episode: entry
+        for entry in missed
+        if entry.checkpoint_id
+        and not _reaches(refused, entry.episode)
+        and newest.get(entry.episode.rollout_id, entry.episode) == entry.episode
+    }
 
 
 def _stopped(
@@ -134,25 +175,42 @@ def _stopped(
 
 
 def _lost_state(living: Mapping[Episode, Holding], members: Sequence[Present]) -> list[Trouble]:
-    """Episodes that a participant was given and has no more, because its process died; not those that have ended."""
+    return [
+        Trouble(
+            episode,
+            gone[0],
+            f"{gone[0]} held {episode} in a process that is gone; {_remedy(source, episode, gone)}",
+            source,
+        )
+        for source, episode, gone in _gone(living, members)
+    ]
+
+
+def _gone(
+    living: Mapping[Episode, Holding], members: Sequence[Present]
+) -> Iterator[tuple[Episode, Episode, Sequence[ParticipantId]]]:
+    """Episodes that participants were given and have no more, because their processes died, as the checkpoint names them and as they are now; not those that
+    have ended."""
     here = {member.info.boot_id for member in members}
     listed: dict[ParticipantId, set[Episode]] = {}
     for member in members:
         listed.setdefault(member.info.id, set()).update(member.episodes or ())
-    found = []
     for source, (episode, boots) in ((source, (each.episode, each.boots)) for source, each in living.items()):
         gone = [p for p in sorted(boots) if episode not in listed.get(p, ()) and not boots[p] & here]
         if gone and not _has_ended(episode, boots, set(gone), listed):
-            why = f"{gone[0]} held {episode} in a process that is gone; {_remedy(source, episode, gone)}"
-            found.append(Trouble(episode, gone[0], why, source))
-    return found
+            yield source, episode, gone
+
+
+def _goes_on(episode: Episode, gone: Sequence[ParticipantId]) -> bool:
+    """Whether a new process lets in the next call of an attempt that no restore gave out: model servers do."""
+    return episode.attempt == 0 and all(participant.kind is Kind.MODEL for participant in gone)
 
 
 def _remedy(source: Episode, episode: Episode, gone: Sequence[ParticipantId]) -> str:
     """The next call of an attempt that no restore gave out is let in by a new model server. Until it comes nobody can say whether the calls before it are in a
     ledger file, and a checkpoint has none of them: so the episode is named nevertheless."""
     restore = f"restore {source} from the checkpoint"
-    if episode.attempt > 0 or any(participant.kind is not Kind.MODEL for participant in gone):
+    if not _goes_on(episode, gone):
         return restore
     return f"its next call goes on where the ledger file of that server ends; if it keeps none, {restore}"
 

@@ -35,10 +35,12 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class LostEpisode:
-    """An episode whose state is not where it should be, and why."""
+    """An episode whose state is not where it should be, and why. `checkpoint_id` is an older checkpoint that holds it, if one does and nobody has restored or
+    retired it since."""
 
     episode: Episode
     why: str
+    checkpoint_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -591,8 +591,11 @@ class LostEpisode(_message.Message):
 
     EPISODE_FIELD_NUMBER: _builtins.int
     WHY_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_ID_FIELD_NUMBER: _builtins.int
     why: _builtins.str
     """Where and how it was lost. At most 256 characters."""
+    checkpoint_id: _builtins.str
+    """In a checkpoint: an older one that holds it, when a process that is gone held it since and nobody has restored or retired it. Empty otherwise."""
     @_builtins.property
     def episode(self) -> Global___Episode:
         """The episode."""
@@ -602,10 +605,11 @@ class LostEpisode(_message.Message):
         *,
         episode: Global___Episode | None = ...,
         why: _builtins.str = ...,
+        checkpoint_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["episode", b"episode"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["episode", b"episode", "why", b"why"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint_id", b"checkpoint_id", "episode", b"episode", "why", b"why"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -188,12 +188,14 @@ def restart_from_proto(message: types_pb2.Restart, field: str = "restart") -> Re
 
 
 def lost_to_proto(lost: LostEpisode) -> types_pb2.LostEpisode:
-    return types_pb2.LostEpisode(episode=episode_to_proto(lost.episode), why=lost.why[:SHORT_TEXT])
+    episode = episode_to_proto(lost.episode)
+    return types_pb2.LostEpisode(episode=episode, why=lost.why[:SHORT_TEXT], checkpoint_id=lost.checkpoint_id)
 
 
 def lost_from_proto(message: types_pb2.LostEpisode, field: str = "lost") -> LostEpisode:
     episode = episode_from_proto(message.episode, path(field, "episode"))
-    return LostEpisode(episode, text(message.why, path(field, "why")))
+    checkpoint_id = check_id(message.checkpoint_id, path(field, "checkpoint_id")) if message.checkpoint_id else ""
+    return LostEpisode(episode, text(message.why, path(field, "why")), checkpoint_id)
 
 
 def lost_list_from_proto(

@@ -141,3 +141,42 @@ async def test_pages_of_members_and_of_the_answer_are_put_together(
     fleet[Kind.AGENT].host(*episodes)
     fleet[Kind.AGENT].episodes_page = 2
     assert [trouble.episode for trouble in (await fleet.client.explain_recovery()).troubles] == episodes
+
+
+async def test_a_checkpoint_names_what_a_dead_process_held_until_it_is_restored_or_retired_or_the_older_one_is_deleted(
+    fleet: Fleet,
+) -> None:
+    """X13: what the others still hold of it is not enough to continue it, and the checkpoint that does hold it is not forgotten."""
+    await published(fleet, R1, R2, R3)
+    await fleet[Kind.ENVIRONMENT].die()
+    environment = await fleet.add(Kind.ENVIRONMENT)
+    await fleet.register()
+    for checkpoint_id in ("c2", "c3"):
+        assert (await fleet.checkpoint(checkpoint_id)).episodes == 0
+        page = await fleet.client.get_checkpoint(checkpoint_id)
+        assert [(lost.episode, lost.checkpoint_id) for lost in page.lost] == [(each, "c1") for each in (R1, R2, R3)]
+        assert "environment/x held it in a process that is gone" in page.lost[0].why
+        recovery = await fleet.client.explain_recovery()
+        assert (recovery.rollouts, recovery.recoverable) == (3, 0)
+        assert [trouble.episode for trouble in recovery.troubles] == [R1, R2, R3]
+        assert "checkpoint 'c1' holds r1; restore it from there" in recovery.troubles[0].why
+    await fleet.client.retire_episodes([R2])
+    for participant in fleet.all:
+        participant.sessions.clear()
+    environment.stored = {R1}
+    await fleet.client.restore(RestoreArguments("older", "c1", (R1,)))
+    await fleet.checkpoint("c4")
+    assert [lost.episode for lost in (await fleet.client.get_checkpoint("c4")).lost] == [R3]
+    await fleet.client.delete_checkpoint("c1")
+    assert (await fleet.checkpoint("c5")).lost == 0
+    assert told(await fleet.client.explain_recovery()) == [(Episode("r1", 1), "", None)]
+
+
+async def test_a_checkpoint_names_nothing_that_goes_on_by_itself_after_a_death(fleet: Fleet) -> None:
+    """X13: a model server lets in the next call of an attempt that no restore gave out."""
+    await published(fleet, R1)
+    await fleet[Kind.MODEL].die()
+    await fleet.add(Kind.MODEL)
+    await fleet.register()
+    assert (await fleet.checkpoint("c2")).lost == 0
+    assert (await fleet.client.get_checkpoint("c2")).episodes == (R1,)

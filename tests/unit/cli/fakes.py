@@ -22,6 +22,7 @@ from gymckpt.coordinator import (
     RestoreStage,
     Stage,
 )
+from gymckpt.core.ids import ParticipantId
 from gymckpt.core.recovery import Recovery
 from gymckpt.core.report import LostEpisode
 from gymckpt.errors import Conflict, CoordinatorStarting, GymckptError
@@ -49,6 +50,7 @@ class FakeCoordinator:
     renewed: list[tuple[str, float]] = field(default_factory=list)
     opened: GymckptError | None = None  # what renewing is refused with
     starting: list[str] = field(default_factory=list)  # what it is waiting for, one question after the other
+    missing: tuple[ParticipantId, ...] = ()
     unexplained: GymckptError | None = None  # why it cannot say what a crash would cost
 
     async def create_checkpoint(self, arguments: CheckpointArguments) -> AsyncIterator[CheckpointProgress]:
@@ -82,7 +84,7 @@ class FakeCoordinator:
     async def participants(self) -> Membership:
         if self.starting:
             raise CoordinatorStarting(self.starting.pop(0), retry_after=0.001)
-        return Membership(1, (), ())
+        return Membership(1, (), self.missing)
 
     async def explain_recovery(self) -> Recovery:
         if self.unexplained is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from gymckpt.core.kinds import Capture, ExportState, GateState, Kind
 from gymckpt.core.manifest import ParticipantInfo
 from gymckpt.core.report import LostEpisode, Report
 from gymckpt.core.transitions import Holdings
-from gymckpt.errors import DamagedBlob, InvalidField
+from gymckpt.errors import DamagedBlob, InvalidField, MemberMissing
 from tests.unit.cli.fakes import FakeCoordinator, command
 
 Capsys = pytest.CaptureFixture[str]
@@ -93,11 +94,22 @@ def test_programs_get_all_troubles_and_people_the_first(capsys: Capsys) -> None:
 
 def test_only_what_has_lost_state_is_restored_from_the_checkpoint_that_was_named(capsys: Capsys) -> None:
     """X13: the checkpoint names its episodes by the attempts that it saw."""
-    fake = FakeCoordinator(recovery=RECOVERY)
+    fake = FakeCoordinator(recovery=replace(RECOVERY, silent=()))
     command(fake, "checkpoint", "restore", "--lost-state")
     [asked] = fake.restored
     assert (asked.checkpoint_id, asked.episodes) == ("step-1", (Episode("r1"),))
     assert "RESTORED" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("silent", "missing"), [((MODEL,), ()), ((), (MODEL,))])
+def test_what_was_lost_is_not_known_before_every_server_is_back(
+    silent: tuple[ParticipantId, ...], missing: tuple[ParticipantId, ...]
+) -> None:
+    """X24: nothing to restore would tell a script that all is well."""
+    fake = FakeCoordinator(recovery=Recovery("step-1", 0, 0, (), silent), missing=missing)
+    with pytest.raises(MemberMissing, match="model/policy did not say what they hold; start them, then retry"):
+        command(fake, "checkpoint", "restore", "--lost-state")
+    assert fake.restored == []
 
 
 def test_nothing_to_restore_is_a_success_and_asks_for_nothing(capsys: Capsys) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from gymckpt.cli.exits import Exit, next_step
 from gymckpt.coordinator import Checkpoint, ResumePolicy, Stage
+from gymckpt.core.ids import Episode
+from gymckpt.core.report import LostEpisode
 from gymckpt.errors import InvalidPhase, ParticipantLost
 from tests.unit.cli.fakes import FakeCoordinator, command, published
 
@@ -103,6 +105,16 @@ def test_one_that_cannot_be_read_is_not_one_of_those_to_keep_and_is_left_to_a_pe
     assert fake.deleted == ["old", "oldest"]
     why = "the manifest of checkpoint 'damaged' cannot be read: there is no blob 00:7"
     assert capsys.readouterr().err == f"warning: 1 older checkpoint not deleted: {why}\n"
+
+
+def test_one_that_alone_holds_what_was_lost_since_stays_until_that_is_restored_or_retired(capsys: Capsys) -> None:
+    """L10, X13: whoever deletes it loses the rollouts for good."""
+    lost = (LostEpisode(Episode("r1"), "gone", "old"), LostEpisode(Episode("r2"), "never exported"))
+    fake = FakeCoordinator(published(lost=2), older=older(), lost=lost)
+    assert command(fake, "checkpoint", "create", "step-1", "--keep", "1") == Exit.OK
+    assert fake.deleted == ["step-0", "oldest"]
+    why = "checkpoint 'old' holds r1, lost since: restore or retire what it holds"
+    assert f"warning: 1 older checkpoint not deleted: {why}\n" in capsys.readouterr().err
 
 
 def test_without_keep_nothing_is_deleted() -> None:
