@@ -7,7 +7,7 @@ import asyncio
 import httpx
 import pytest
 
-from gymckpt.coordinator import RestoreArguments, ResumePolicy, Stage
+from gymckpt.coordinator import CheckpointArguments, RestoreArguments, ResumePolicy, Stage
 from gymckpt.errors import MemberMissing, ParticipantLost, RestoreAborted
 from gymckpt.participant import Episode
 from tests.e2e.fleets import ENVIRONMENT, MODEL
@@ -73,7 +73,7 @@ async def test_a_checkpoint_is_whole_or_was_never_there(run: Run, server: str, p
     assert decision is not None
     assert decision.published is published
     with pytest.raises(MemberMissing, match=MEMBERS[server]):
-        await run.checkpoint(f"{name}-incomplete")
+        await run.client.checkpoint(CheckpointArguments(f"{name}-incomplete"))
     assert await run.decision(f"{name}-incomplete") is None
     await run.replace(server)
     whole = name if published else f"{name}-before"
