@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gymckpt.core.ids import Episode, Fence
-from gymckpt.core.kinds import GateState
 from gymckpt.core.report import Blocker
 from gymckpt.core.transitions import Forget, Forgotten, Retire, Retired
 from gymckpt.errors import DeadlineExceeded, InvalidPhase, NotImplementedHere
@@ -46,12 +45,15 @@ class Retiring:
             yield Blocker("retiring", episode, "", now - stopping.since)
 
     async def retire(self, fence: Fence, retire: Retire) -> Retired:
-        """The refusal comes before the stopping, and stays whatever happens: a call on its way must not slip in behind."""
+        """The refusal comes before the stopping, and stays whatever happens: a call on its way must not slip in behind.
+
+        A gate that nobody holds was never open, and nothing is on its way here.
+        """
         p = self._p
-        if p.gate.state is not GateState.OPEN:
-            holder = p.gate.fence.checkpoint_id if p.gate.fence is not None else "none"
+        if p.gate.fence is not None:
             raise InvalidPhase(
-                f"the gate of {p.id} is {p.gate.state.name} (held by {holder}): work on its way to a boundary cannot be stopped; resume or abort first"
+                f"the gate of {p.id} is {p.gate.state.name} (held by {p.gate.fence.checkpoint_id}): work on its way to a boundary cannot be stopped; "
+                "resume or abort first"
             )
         for episode in retire.episodes:
             p.floors.refuse(episode)

@@ -1225,7 +1225,7 @@ Global___Discarded: _TypeAlias = Discarded  # noqa: Y015
 class Retire(_message.Message):
     """Refuses these attempts and all before them from now on, stops their work, frees their state, and answers once all has stopped. Repeated, it waits again.
 
-    Errors: FAILED_PRECONDITION/INVALID_PHASE the gate is not open (resume or abort first); DEADLINE_EXCEEDED work did not stop in time (the refusal stays; retry).
+    Errors: FAILED_PRECONDITION/INVALID_PHASE a round holds the gate (resume or abort first); DEADLINE_EXCEEDED work did not stop in time (the refusal stays; retry).
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -136,6 +136,17 @@ async def test_retire_is_refused_while_the_gate_is_not_open_and_a_new_id_prepare
     assert prepared.report.ready
 
 
+async def test_a_process_that_is_just_starting_retires_although_its_gate_was_never_open(
+    rounds: Rounds, counters: Counters
+) -> None:
+    """C03, X27: one server that comes back must not keep its caller from retiring what another one has lost."""
+    p = Counters(rounds).participant
+    p.gate = type(p.gate)()
+    await rounds.retire(p, "r")
+    assert p.floors.refuses(Episode("r"))
+    assert p.gate.state is GateState.CLOSED
+
+
 async def test_a_kind_that_fails_to_close_leaves_the_gate_open(
     rounds: Rounds, counters: Counters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
