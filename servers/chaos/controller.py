@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,8 +11,10 @@ from dataclasses import dataclass, field
 from gymckpt.coordinator import CoordinatorClient
 from gymckpt.errors import (
     Conflict,
+    CoordinatorStarting,
     DeadlineExceeded,
     GymckptError,
+    InvalidPhase,
     ParticipantLost,
     StoreUnavailable,
     TransportFailed,
@@ -23,6 +26,17 @@ from servers.demo.rollouts import Result, Rollout, play
 from servers.http.client import Outgoing, UnexpectedAnswer
 
 RETRY_SECONDS = 0.2
+ACKNOWLEDGE_SECONDS = 1.0
+AGAIN = (
+    Conflict,
+    CoordinatorStarting,
+    DeadlineExceeded,
+    InvalidPhase,
+    ParticipantLost,
+    StoreUnavailable,
+    TransportFailed,
+)
+"""What a request meets while the coordinator, or a server that must do something, is dead or comes back."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +94,19 @@ class Controller:
             self._news.notify_all()
 
     async def play(self, rollouts: Sequence[Rollout]) -> None:
-        """Returns when every rollout has its result."""
-        await asyncio.gather(*(self._play(rollout) for rollout in rollouts))
+        """Returns when every rollout has its result. Results are acknowledged on the way: what is kept is in every checkpoint and restored with it."""
+        acknowledging = asyncio.create_task(self._acknowledge())
+        try:
+            await asyncio.gather(*(self._play(rollout) for rollout in rollouts))
+        finally:
+            acknowledging.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await acknowledging
+
+    async def _acknowledge(self) -> None:
+        while True:
+            await asyncio.sleep(ACKNOWLEDGE_SECONDS)
+            await self._insist(lambda: acknowledge(self._coordinator, self.ledger.results))
 
     async def clear(self) -> None:
         """Once every rollout has its result: frees it, and what a restore brought back for a rollout that had it already. Nothing is left then, unless another
@@ -138,11 +163,11 @@ class Controller:
             await self._insist(lambda: self._coordinator.retire_episodes(episodes))
 
     async def _insist(self, ask: Callable[[], Awaitable[None]]) -> None:
-        """Asks until it is done: the coordinator, or a server that must do something, may be dead just now."""
+        """Asks until it is done."""
         while True:
             try:
                 await ask()
-            except (Conflict, DeadlineExceeded, ParticipantLost, StoreUnavailable, TransportFailed) as error:
+            except AGAIN as error:
                 await asyncio.sleep(error.retry_after or RETRY_SECONDS)
             else:
                 return
