@@ -41,7 +41,9 @@ def test_the_embedding_example_survives_a_kill_of_everything_as_printed(tmp_path
     ran = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180, check=False
     )
-    answers = re.findall(r'^\{"count":(\d+)\}$', ran.stdout, re.MULTILINE)
+    answers = re.findall(
+        r'\{"count":(\d+)\}', ran.stdout
+    )  # servers write lines of their own between an answer and the end of its line
     assert answers == ["0", "1", "2", "3", "4"], ran.stdout + ran.stderr
     assert "STALE_ATTEMPT" in ran.stdout
 

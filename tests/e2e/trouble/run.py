@@ -15,6 +15,7 @@ from gymckpt.coordinator import CheckpointArguments, CoordinatorClient, RestoreA
 from gymckpt.coordinator.members.client import ParticipantClient, ParticipantStatus
 from gymckpt.core.kinds import ExportState, GateState
 from gymckpt.core.manifest import Decision, ParticipantInfo
+from gymckpt.errors import ParticipantLost
 from gymckpt.participant import Episode
 from gymckpt.rpc import codec
 from gymckpt.store import StoreClient
@@ -172,9 +173,20 @@ class Run:
 
     async def checkpoint(self, checkpoint_id: str) -> None:
         """Takes one that must be published; it need not hold results that have arrived."""
-        await acknowledge(self.client, {rollout.get_name() for rollout in self._rollouts if rollout.done()})
+        await self._acknowledge({rollout.get_name() for rollout in self._rollouts if rollout.done()})
         taken = await self.client.checkpoint(CheckpointArguments(checkpoint_id))
         assert taken.stage is Stage.PUBLISHED
+
+    async def _acknowledge(self, arrived: set[str]) -> None:
+        """Members that were cut off a moment ago may not be connected again: the answer says to retry."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                try:
+                    await acknowledge(self.client, arrived)
+                except ParticipantLost as error:
+                    await asyncio.sleep(error.retry_after or 0.1)
+                else:
+                    return
 
     def taking(self, checkpoint_id: str, resume: ResumePolicy = ResumePolicy.AFTER_SNAPSHOT) -> asyncio.Task[Any]:
         """A checkpoint under way."""
