@@ -17,7 +17,7 @@ from servers.demo.outcome import ZERO, Outcome, Spread
 from servers.demo.show import show, show_table
 from servers.demo.story import Demo, Settings
 
-RUNS = ((40, 0.2), (40, 0.45), (60, 0.35), (80, 0.35))
+RUNS = ((40, 0.2), (40, 0.45), (60, 0.35), (80, 0.25))
 """Rollouts, and the share of all planned tool calls after which everything is killed."""
 CHECKPOINTS, CHECKPOINTS_AFTER = 4, 14
 """On the way to the crash, and on the way to the end; two more are those of the crash and of the restore."""
