@@ -86,7 +86,7 @@ def test_sigterm_of_serve_after_the_cut_publishes_it_first(
 
 def test_serve_never_outlives_its_grace(processes: Processes, tmp_path: Path) -> None:
     """L09, X14: the upload would never end, and the gates were to stay closed until then."""
-    run = slow_run(processes, tmp_path, "--grace", "1s")
+    run = slow_run(processes, tmp_path, "--grace", "4s")
     creating = run.creating("step-1", "--resume", "after-publish", "--gate-lease", "1h")
     until(lambda: run.stage("step-1") == "UPLOADING", "the cut")
 
