@@ -13,7 +13,7 @@ from gymckpt.coordinator.members.registry import Member
 from gymckpt.coordinator.records import Records
 from gymckpt.core.decisions import outcome
 from gymckpt.core.ids import Episode
-from gymckpt.core.manifest import ParticipantInfo, RestoreTarget
+from gymckpt.core.manifest import CheckpointManifest, ParticipantInfo, RestoreTarget
 from gymckpt.core.recovery import Holding, Present, Recovery, explain, gone_since, holdings, still_missed
 from gymckpt.core.report import LostEpisode
 from gymckpt.errors import BlobNotFound, CheckpointNotFound, DamagedBlob, GymckptError
@@ -25,9 +25,10 @@ async def explain_recovery(context: Context) -> Recovery:
     """Raises BlobNotFound or DamagedBlob when the latest checkpoint cannot be read."""
     records = context.records
     present = await asyncio.gather(*(_present(context, member) for member in context.registry.members))
-    checkpoint_id = _latest(records)
-    held = await _held(records, checkpoint_id) if checkpoint_id else {}
-    missed = await _missed(records, checkpoint_id) if checkpoint_id else []
+    latest = await _latest(records)
+    checkpoint_id = latest.checkpoint_id if latest is not None else ""
+    held = await _held(records, latest) if latest is not None else {}
+    missed = _missed(records, latest) if latest is not None else []
     refused, over = dict(records.attempts.refused), _over(records, checkpoint_id)
     return await asyncio.to_thread(explain, checkpoint_id, held, present, refused, over, missed)
 
@@ -35,36 +36,35 @@ async def explain_recovery(context: Context) -> Recovery:
 async def gone_since_latest(context: Context, members: Sequence[Member]) -> dict[Episode, LostEpisode]:
     """What processes that are gone held of the latest checkpoint or of one before it. The next checkpoint must name it: what the others still hold of it is
     not enough to continue it, and nobody would look for it in an older one."""
-    records, checkpoint_id = context.records, _latest(context.records)
-    if not checkpoint_id:
-        return {}
-    here = {member.info.boot_id for member in members}
+    records, here = context.records, {member.info.boot_id for member in members}
     try:
-        missed = await _missed(records, checkpoint_id)
-        checkpoint = await records.checkpoint_manifest(records.published(checkpoint_id))
-        if not missed and all(entry.participant.boot_id in here for entry in checkpoint.participants):
+        latest = await _latest(records)
+        if latest is None:
             return {}
-        held = await _held(records, checkpoint_id)
+        missed = _missed(records, latest)
+        if not missed and all(entry.participant.boot_id in here for entry in latest.participants):
+            return {}
+        held = await _held(records, latest)
     except (BlobNotFound, DamagedBlob) as error:
         # What cannot be read cannot be restored either: a checkpoint of what lives now is all the more needed.
-        log.warning("what checkpoint %s held of processes that are gone is not known: %s", checkpoint_id, error.message)
+        log.warning("what processes that are gone held is not known: %s", error.message)
         return {}
     present = await asyncio.gather(*(_present(context, member) for member in members))
     refused = dict(records.attempts.refused)
-    return {**still_missed(missed, present, refused), **gone_since(checkpoint_id, held, present, refused)}
+    return {**still_missed(missed, present, refused), **gone_since(latest.checkpoint_id, held, present, refused)}
 
 
-def _latest(records: Records) -> str:
+async def _latest(records: Records) -> CheckpointManifest | None:
     try:
-        return records.latest()
+        checkpoint_id = records.latest()
     except CheckpointNotFound:
-        return ""
-
-
-async def _missed(records: Records, checkpoint_id: str) -> list[LostEpisode]:
-    """What it names as lost although an older one, which is still there, holds it."""
+        return None
     with naming(checkpoint_id):
-        checkpoint = await records.checkpoint_manifest(records.published(checkpoint_id))
+        return await records.checkpoint_manifest(records.published(checkpoint_id))
+
+
+def _missed(records: Records, checkpoint: CheckpointManifest) -> list[LostEpisode]:
+    """What it names as lost although an older one, which is still there, holds it."""
     return [entry for entry in checkpoint.lost if entry.checkpoint_id and entry.checkpoint_id not in records.deleted]
 
 
@@ -81,10 +81,9 @@ async def _present(context: Context, member: Member) -> Present:
     return Present(member.info, episodes, restarts, {lost.episode: lost.why for lost in status.lost})
 
 
-async def _held(records: Records, checkpoint_id: str) -> dict[Episode, Holding]:
+async def _held(records: Records, checkpoint: CheckpointManifest) -> dict[Episode, Holding]:
+    checkpoint_id, entries = checkpoint.checkpoint_id, checkpoint.participants
     with naming(checkpoint_id):
-        checkpoint = await records.checkpoint_manifest(records.published(checkpoint_id))
-        entries = checkpoint.participants
         manifests = await records.participant_manifests([entry.manifest for entry in entries])
     infos = [entry.participant for entry in entries]
     return await asyncio.to_thread(
