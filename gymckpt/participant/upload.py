@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from gymckpt.core.chunks import FRAME, chunk_list, digest_of
-from gymckpt.core.ids import Digest
+from gymckpt.core.ids import Digest, Episode
 from gymckpt.core.manifest import EpisodeRecord, Part, ParticipantManifest, StoredSession
 from gymckpt.core.report import LostEpisode
 from gymckpt.core.transitions import Uploaded
@@ -33,8 +34,11 @@ if TYPE_CHECKING:
     from gymckpt.store.interface import ArtifactStore
 
 FAILED_SHOWN = 20  # episodes that could not be captured, in the log of one checkpoint
-GROUP = 32  # sessions encoded in one thread hop
+TURN_SECONDS = 0.0005  # encoding in a thread before the event loop is looked at; one session at least
+LATE_SECONDS = 0.0005  # an event loop that comes later than this has calls to answer
+REST = 3  # seconds without encoding for each second that the event loop was late
 BATCH = 8 * 2**20  # bytes of encoded state after which it is sent: bounds the memory that it takes
+REMEMBERED = 16 * 2**10  # bytes of a part whose digest is remembered: most parts of a session are those of another
 
 
 @dataclass(slots=True)
@@ -43,6 +47,18 @@ class Sent:
 
     blobs: int = 0
     bytes: int = 0
+
+
+@dataclass(slots=True)
+class Batch:
+    """What is sent together."""
+
+    blobs: dict[Digest, bytes] = field(default_factory=dict)
+    size: int = 0
+
+    def add(self, blobs: Mapping[Digest, bytes]) -> None:
+        self.size += sum(digest.size for digest in blobs if digest not in self.blobs)
+        self.blobs |= blobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,30 +77,42 @@ async def store_cut(p: Participant, cut: Cut) -> Uploaded:
     sends the same.
     """
     store, sent = p.require_store(), Sent()
-    await _check_reused(p, store, cut)
-    records: list[EpisodeRecord] = []
-    failed = dict(cut.failed)
-    batch: dict[Digest, bytes] = {}
-    for group in _groups(cut.sessions):
-        for entry in await asyncio.to_thread(_encode_group, group, p.state):
-            if entry.error:
-                failed[entry.record.episode] = f"{p.id}: {entry.error}"[:256]
-            else:
-                records.append(entry.record)
-                batch |= entry.blobs
-        if sum(map(len, batch.values())) > BATCH:
-            await send(store, batch, sent)
-            batch = {}
-    await send(store, batch, sent)
-    kept = [record for record in records if record.episode not in failed]
-    cut.records = sorted(kept, key=lambda record: (record.episode, record.session))
-    manifest = encode_participant_manifest(ParticipantManifest(cut.checkpoint_id, p.id, p.boot_id, tuple(cut.records)))
+    with yielding():
+        await _check_reused(p, store, cut)
+        records, errors = await _store_sessions(store, cut, p.state, sent)
+        failed = cut.failed | {episode: f"{p.id}: {error}"[:256] for episode, error in errors.items()}
+        kept = [record for record in records if record.episode not in failed]
+        cut.records = sorted(kept, key=lambda record: (record.episode, record.session))
+        content = ParticipantManifest(cut.checkpoint_id, p.id, p.boot_id, tuple(cut.records))
+        manifest = await asyncio.to_thread(encode_participant_manifest, content)
     digest = digest_of(manifest)
     await send(store, {digest: manifest}, sent)
     lost = tuple(LostEpisode(episode, failed[episode]) for episode in sorted(failed))
     for missing in lost[:FAILED_SHOWN]:
         log.warning("%s is not in checkpoint %s: %s", missing.episode, cut.checkpoint_id, missing.why)
     return Uploaded(digest, sent.blobs, sent.bytes, len(kept), lost)
+
+
+async def _store_sessions(
+    store: ArtifactStore, cut: Cut, state: SessionState[object, object] | None, sent: Sent
+) -> tuple[list[EpisodeRecord], dict[Episode, str]]:
+    """Sends all that is not in the store; the records, and why an episode's session could not be encoded."""
+    records: list[EpisodeRecord] = []
+    errors: dict[Episode, str] = {}
+    batch = Batch()
+    sessions = iter(cut.sessions)
+    while encoded := await _encode_some(sessions, state):
+        for entry in encoded:
+            if entry.error:
+                errors[entry.record.episode] = entry.error
+            else:
+                records.append(entry.record)
+                batch.add(entry.blobs)
+        if batch.size > BATCH:
+            await send(store, batch.blobs, sent)
+            batch = Batch()
+    await send(store, batch.blobs, sent)
+    return records, errors
 
 
 async def send(store: ArtifactStore, blobs: Mapping[Digest, bytes], sent: Sent) -> None:
@@ -122,7 +150,8 @@ async def _base_states(p: Participant, store: ArtifactStore, base: str) -> set[D
             for entry in decode_checkpoint_manifest(checkpoint).participants
             if entry.participant.boot_id == p.boot_id
         ]
-        manifests = [decode_participant_manifest(data) for data in await store.read(ours)] if ours else []
+        found = await store.read(ours) if ours else []
+        manifests = await asyncio.to_thread(lambda: [decode_participant_manifest(data) for data in found])
     except (NotFound, DamagedBlob) as error:
         raise CutVoid(
             f"base {base!r} cannot be read any more: {error.message}; take a new checkpoint in full",
@@ -131,15 +160,26 @@ async def _base_states(p: Participant, store: ArtifactStore, base: str) -> set[D
     return {record.state for manifest in manifests for record in manifest.records if record.state is not None}
 
 
-def _groups(sessions: Iterable[FrozenSession]) -> Iterator[list[FrozenSession]]:
-    iterator = iter(sessions)
-    while group := list(itertools.islice(iterator, GROUP)):
-        yield group
+async def _encode_some(sessions: Iterator[FrozenSession], state: SessionState[object, object] | None) -> list[Encoded]:
+    """The next of them, none when all are encoded; after that the interpreter is left to live calls for a while, if there are any."""
+    encoded, ended = await asyncio.to_thread(_encode_turn, sessions, state)
+    late = time.perf_counter() - ended
+    if late > LATE_SECONDS:
+        await asyncio.sleep(REST * late)
+    return encoded
 
 
-def _encode_group(group: list[FrozenSession], state: SessionState[object, object] | None) -> list[Encoded]:
-    with yielding():
-        return [_encode(frozen, state) for frozen in group]
+def _encode_turn(
+    sessions: Iterator[FrozenSession], state: SessionState[object, object] | None
+) -> tuple[list[Encoded], float]:
+    """What was encoded, and when that ended."""
+    ends = time.perf_counter() + TURN_SECONDS
+    encoded: list[Encoded] = []
+    for frozen in sessions:
+        encoded.append(_encode(frozen, state))
+        if time.perf_counter() > ends:
+            break
+    return encoded, time.perf_counter()
 
 
 def _encode(frozen: FrozenSession, state: SessionState[object, object] | None) -> Encoded:
@@ -158,7 +198,7 @@ def _encode(frozen: FrozenSession, state: SessionState[object, object] | None) -
 
 def _part(name: str, data: bytes, blobs: dict[Digest, bytes]) -> Part:
     """Names a part and adds its blobs."""
-    digest = digest_of(data)
+    digest = _remembered(data) if len(data) <= REMEMBERED else digest_of(data)
     blobs[digest] = data
     if len(data) <= FRAME:
         return Part(name, digest)
@@ -166,6 +206,11 @@ def _part(name: str, data: bytes, blobs: dict[Digest, bytes]) -> Part:
     listed = digest_of(chunks)
     blobs[listed] = chunks
     return Part(name, digest, listed)
+
+
+_remembered = lru_cache(maxsize=1024)(
+    digest_of
+)  # looking one up leaves the interpreter to no other thread, as hashing does
 
 
 def _record(frozen: FrozenSession, state: Digest | None) -> EpisodeRecord:

@@ -15,18 +15,20 @@ from collections.abc import Collection, Iterable, Mapping
 import pandas as pd
 
 from gymckpt.tables.decode import decode_table
-from gymckpt.tables.encode import encode_table
+from gymckpt.tables.encode import BlockCache, encode_table
 from gymckpt.tables.layout import MalformedPartsError
 
 
 class PartsCache:
-    """Encoded tables, each kept as long as its frame lives, so that an unchanged table is encoded once.
+    """What was encoded, so that nothing is encoded twice: a table as long as its frame lives, and blocks of rows (see `BlockCache`).
 
-    All sessions start from the same frames: one cache for a process encodes those once for all of them. Only for frames that nobody changes in place.
+    All sessions start from the same frames: one cache for a process encodes those once for all of them. Only for frames that nobody changes in place, as those
+    of `freeze` are.
     """
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, int], tuple[weakref.ref[pd.DataFrame], dict[str, bytes]]] = {}
+        self.blocks = BlockCache()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -52,7 +54,7 @@ def freeze(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
 
 
 def encode(tables: Iterable[tuple[str, pd.DataFrame]], cache: PartsCache | None = None) -> dict[str, bytes]:
-    """Parts by name; those of a frame that `cache` knows are taken from there. The names of tables have no slash.
+    """Parts by name; what `cache` knows is taken from there. The names of tables have no slash.
 
     Raises:
         UnsupportedStateError: something in a table has no exact form; the message names table, column and value.
@@ -61,7 +63,8 @@ def encode(tables: Iterable[tuple[str, pd.DataFrame]], cache: PartsCache | None 
     for table, frame in tables:
         of_table = cache.get(table, frame) if cache is not None else None
         if of_table is None:
-            of_table = {f"{table}/{name}": content for name, content in encode_table(table, frame).items()}
+            encoded = encode_table(table, frame, cache.blocks if cache is not None else None)
+            of_table = {f"{table}/{name}": content for name, content in encoded.items()}
             if cache is not None:
                 cache.put(table, frame, of_table)
         parts.update(of_table)

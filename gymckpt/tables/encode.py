@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from gymckpt.tables.cells import pack, pack_all
 from gymckpt.tables.layout import (
+    BLOCK_ROWS,
     FORMAT,
     HEAD,
     LABEL_DTYPES,
@@ -25,27 +29,88 @@ INDEX = "(index)"
 COLUMNS = "(column names)"
 
 
-def encode_table(table: str, frame: pd.DataFrame) -> dict[str, bytes]:
+KEPT_BLOCKS = 512
+"""Encoded blocks of rows that one cache keeps: about 16 KB each."""
+UNCHANGING = frozenset({str, int, float, bool, type(None)})
+
+Rows = list[tuple[str, "np.ndarray[Any, Any]"]]
+"""Labels, then each column, of one block with their names; text is held as references to the cells."""
+
+
+class BlockCache:
+    """Encoded blocks by the very cells in them, the latest `kept`, so that a changed row does not encode its whole table again.
+
+    Tables that come from one another share the cells that did not change. An entry keeps its cells alive, so that no other takes the place in memory of one.
+    """
+
+    def __init__(self, kept: int = KEPT_BLOCKS) -> None:
+        self._kept = kept
+        self._entries: OrderedDict[bytes, tuple[Rows, bytes]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def encoded(self, table: str, rows: Rows) -> bytes:
+        """The part that `rows` make. Raises UnsupportedStateError."""
+        pieces = [piece for _, cells in rows for piece in (cells.dtype.char.encode(), cells.tobytes())]
+        key = b"%d " % len(rows[0][1]) + b"".join(pieces)
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+                return self._entries[key][1]
+        content = _encoded(table, rows)
+        if all(_unchanging(cells) for _, cells in rows):
+            with self._lock:
+                self._entries[key] = [(name, cells.copy()) for name, cells in rows], content
+                if len(self._entries) > self._kept:
+                    self._entries.popitem(last=False)
+        return content
+
+
+def encode_table(table: str, frame: pd.DataFrame, cache: BlockCache | None = None) -> dict[str, bytes]:
     """Parts by name, without the table's own name in front.
 
     Raises:
         UnsupportedStateError: a cell, label, dtype or kind of index has no exact form.
     """
-    labels = frame.index.tolist()
-    blocks = _blocks(table, labels)
+    blocks = _rising_blocks(frame.index) or _blocks(table, frame.index.tolist())
     order = [position for positions in blocks.values() for position in positions]
     parts = {HEAD: to_bytes(_head(table, frame, order))}
-    columns = {str(column): frame[column].tolist() for column in frame.columns}
+    columns = [(INDEX, frame.index.to_numpy()), *((str(column), frame[column].to_numpy()) for column in frame.columns)]
+    encoded = _encoded if cache is None else cache.encoded
     for block, positions in blocks.items():
-        cells = [
-            _bytes(table, column, [values[position] for position in positions]) for column, values in columns.items()
-        ]
-        own = _bytes(table, INDEX, [labels[position] for position in positions])
-        parts[f"{ROWS}{block}"] = b'{"labels":%b,"cells":[%b]}' % (own, b",".join(cells))
+        taken = _taken(positions)
+        parts[f"{ROWS}{block}"] = encoded(table, [(name, cells[taken]) for name, cells in columns])
     return parts
 
 
-def _blocks(table: str, labels: list[Any]) -> dict[Block, list[int]]:
+def _taken(positions: Sequence[int]) -> slice | list[int]:
+    """The rising positions as a slice where they are one run: taking that copies nothing."""
+    first, last = positions[0], positions[-1]
+    return slice(first, last + 1) if last - first == len(positions) - 1 else list(positions)
+
+
+def _encoded(table: str, rows: Rows) -> bytes:
+    labels, *cells = [_bytes(table, name, cells.tolist()) for name, cells in rows]
+    return b'{"labels":%b,"cells":[%b]}' % (labels, b",".join(cells))
+
+
+def _unchanging(cells: np.ndarray[Any, Any]) -> bool:
+    return cells.dtype != object or UNCHANGING.issuperset(map(type, cells.tolist()))
+
+
+def _rising_blocks(index: pd.Index[Any]) -> dict[Block, Sequence[int]]:
+    """What `_blocks` finds, at once, for integer labels whose blocks come in order; empty for all others."""
+    if index.dtype != np.int64:
+        return {}
+    numbers = index.to_numpy() // BLOCK_ROWS
+    steps = np.diff(numbers)
+    if (steps < 0).any():
+        return {}
+    starts = [0, *(np.flatnonzero(steps) + 1).tolist()]
+    ends = [*starts[1:], len(numbers)]
+    return {int(numbers[start]): range(start, end) for start, end in zip(starts, ends, strict=True) if start < end}
+
+
+def _blocks(table: str, labels: list[Any]) -> dict[Block, Sequence[int]]:
     """Positions of the rows of each block, the blocks in their order."""
     blocks: dict[Block, list[int]] = defaultdict(list)
     for position, label in enumerate(labels):

@@ -85,9 +85,13 @@ async def _seed(outgoing: Outgoing, server: str) -> list[Client]:
 
 
 async def _checkpoint(coordinator: CoordinatorClient, uploading: asyncio.Event) -> None:
+    """Raises ValueError when the checkpoint does not hold every session."""
     async for progress in coordinator.create_checkpoint(CheckpointArguments("bench", full=True)):
         if progress.checkpoint.stage is Stage.UPLOADING:
             uploading.set()
+    taken = progress.checkpoint
+    if (taken.episodes, taken.lost) != (SESSIONS, 0):
+        raise ValueError(f"the checkpoint holds {taken.episodes} of {SESSIONS} sessions, {taken.lost} were lost")
 
 
 async def _called(clients: Sequence[Client], on: Callable[[], bool]) -> list[float]:

@@ -30,6 +30,10 @@ class WorkplaceAssistant(Adapter["dict[str, pd.DataFrame]", "dict[str, Any]"]):
 
     schema = "nemo_gym/workplace_assistant/1"
 
+    def __init__(self, server: Any) -> None:
+        super().__init__(server)
+        self._cache = tables.PartsCache()
+
     def holds(self, session: str) -> bool:
         return session in self.server.session_id_to_tool_env
 
@@ -43,7 +47,7 @@ class WorkplaceAssistant(Adapter["dict[str, pd.DataFrame]", "dict[str, Any]"]):
         return tables.freeze({name: getattr(containers[name.split(".")[0]], name.split(".")[1]) for name in TABLES})
 
     def encode(self, frozen: dict[str, pd.DataFrame]) -> Mapping[str, bytes]:
-        return tables.encode(frozen.items())
+        return tables.encode(frozen.items(), self._cache)
 
     def load(self, parts: Mapping[str, bytes]) -> dict[str, Any]:
         from resources_servers.workplace_assistant.utils import get_tools

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
+from gymckpt.core.transitions import Upload
+from gymckpt.participant import upload
 from gymckpt.participant.yielding import SWITCH_SECONDS, yielding
+from tests.unit.participant.base.bed import Counters
+from tests.unit.participant.rounds import Rounds
 
 
 def near(seconds: float) -> Any:
@@ -61,3 +67,29 @@ def test_one_that_is_shorter_already_stays() -> None:
     with yielding():
         assert sys.getswitchinterval() == near(SWITCH_SECONDS / 5)
     assert sys.getswitchinterval() == near(SWITCH_SECONDS / 5)
+
+
+async def test_encoding_rests_when_the_event_loop_had_other_work(
+    rounds: Rounds, counters: Counters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several times as long as the loop came late, and between any two sessions that take longer than a turn."""
+    other_work, loop, encode, sleep = 0.2, asyncio.get_running_loop(), counters.state.encode, asyncio.sleep
+    rests = []
+
+    def encode_beside_work(frozen: bytes) -> Mapping[str, bytes]:
+        loop.call_soon_threadsafe(time.sleep, other_work)
+        return encode(frozen)
+
+    async def rest(seconds: float) -> None:
+        rests.append(seconds)
+        await sleep(0)
+
+    for rollout in ("a", "b"):
+        counters.seed(rollout)
+    fence, prepared = await rounds.prepare(counters.participant)
+    await rounds.snapshot(counters.participant, fence, prepared)
+    monkeypatch.setattr(counters.state, "encode", encode_beside_work)
+    monkeypatch.setattr(upload, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(asyncio, "sleep", rest)
+    await rounds.ask(counters.participant, fence, Upload())
+    assert len([seconds for seconds in rests if seconds > upload.REST * other_work / 2]) == 2
