@@ -5,7 +5,9 @@ Durations are seconds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import get_args
 
 from gymckpt.core.ids import Digest, Episode, Fence
 from gymckpt.core.kinds import ExportState, GateState
@@ -227,6 +229,9 @@ Result = (
     | Forgotten
     | Acknowledged
 )
+
+RESULT_OF: Mapping[type, type] = dict(zip(get_args(Transition), get_args(Result), strict=True))
+"""What each kind of transition gives: both are listed in the same order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,9 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_STORE_UNAVAILABLE: _Reason.ValueType  # 21
     """UNAVAILABLE. The store cannot be reached or cannot be read or written. Retry."""
     REASON_PARTICIPANT_LOST: _Reason.ValueType  # 22
-    """UNAVAILABLE. A participant was lost in a state in which the round cannot go on. Start it again, then retry with a new id."""
+    """UNAVAILABLE. A participant was lost in a state in which the round cannot go on, or answered what the protocol does not allow. Start it again (a release that
+    keeps to the protocol), then retry with a new id.
+    """
     REASON_CHECKPOINT_ABORTED: _Reason.ValueType  # 23
     """ABORTED. The checkpoint was decided as aborted. Take a new one."""
     REASON_UNLOADABLE_STATE: _Reason.ValueType  # 24
@@ -154,7 +156,9 @@ REASON_STORE_FULL: Reason.ValueType  # 20
 REASON_STORE_UNAVAILABLE: Reason.ValueType  # 21
 """UNAVAILABLE. The store cannot be reached or cannot be read or written. Retry."""
 REASON_PARTICIPANT_LOST: Reason.ValueType  # 22
-"""UNAVAILABLE. A participant was lost in a state in which the round cannot go on. Start it again, then retry with a new id."""
+"""UNAVAILABLE. A participant was lost in a state in which the round cannot go on, or answered what the protocol does not allow. Start it again (a release that
+keeps to the protocol), then retry with a new id.
+"""
 REASON_CHECKPOINT_ABORTED: Reason.ValueType  # 23
 """ABORTED. The checkpoint was decided as aborted. Take a new one."""
 REASON_UNLOADABLE_STATE: Reason.ValueType  # 24

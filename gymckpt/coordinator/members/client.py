@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +14,8 @@ from gymckpt.core.ids import Episode
 from gymckpt.core.manifest import ParticipantInfo
 from gymckpt.core.report import LostEpisode, Report, Restart
 from gymckpt.core.results import FinishedResult
-from gymckpt.core.transitions import Answer, Holdings, Prepared, Request
-from gymckpt.errors import GymckptError, StaleBoot, TransportFailed
+from gymckpt.core.transitions import RESULT_OF, Answer, Holdings, Prepared, Request, Transition
+from gymckpt.errors import GymckptError, InvalidField, ParticipantLost, StaleBoot, TransportFailed
 from gymckpt.rpc import codec
 from gymckpt.rpc.channel import open_channel
 from gymckpt.rpc.codec.transitions import answer_from_proto, request_to_proto
@@ -37,6 +38,21 @@ class ParticipantStatus:
     lost: tuple[LostEpisode, ...] = ()
 
 
+@contextlib.contextmanager
+def answered() -> Iterator[None]:
+    """Around a call and the reading of its answer. Raises the refusal, TransportFailed, or ParticipantLost for an answer that is not one of the protocol: that
+    is no fault of whoever asked."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from error
+    except InvalidField as error:
+        raise ParticipantLost(
+            f"answered what the protocol does not allow: {error.message}; start a release of it that keeps to the protocol",
+            details=error.details,
+        ) from error
+
+
 class ParticipantClient:
     """One participant process. Errors are those of the protocol, or TransportFailed."""
 
@@ -51,32 +67,31 @@ class ParticipantClient:
     async def status(self, boot_id: str, epoch: int = 0, *, timeout: float) -> ParticipantStatus:
         """What this process holds and what blocks it; `epoch` is then the lowest that it obeys (0 asks only). Raises StaleBoot where another one serves."""
         request = pb.GetStatusRequest(boot_id=boot_id, epoch=epoch, restarts_page_size=RESTARTS_PAGE)
-        answer = await self._status_page(request, timeout)
-        info = codec.participant_from_proto(answer.participant)
-        if info.boot_id != boot_id:
-            raise StaleBoot(f"boot {boot_id} was replaced by boot {info.boot_id}")
-        report = codec.report_from_proto(answer.report)
-        restarts = await self._more_restarts(answer.report, report.restarts, timeout)
-        return ParticipantStatus(
-            info,
-            codec.holdings_from_proto(answer.holds),
-            replace(report, restarts=restarts),
-            codec.lost_list_from_proto(answer.lost),
-        )
+        with answered():
+            answer = await self._stub.GetStatus(request, timeout=timeout)
+            info = codec.participant_from_proto(answer.participant)
+            if info.boot_id != boot_id:
+                raise StaleBoot(f"boot {boot_id} was replaced by boot {info.boot_id}")
+            report = codec.report_from_proto(answer.report)
+            return ParticipantStatus(
+                info,
+                codec.holdings_from_proto(answer.holds),
+                replace(report, restarts=await self._all_restarts(answer.report, report.restarts, timeout)),
+                codec.lost_list_from_proto(answer.lost),
+            )
 
     async def episodes(self, *, timeout: float) -> frozenset[Episode]:
         """What lives there or waits there for its replacement; `timeout` is that of each page."""
         request = pb.ListEpisodesRequest(page_size=EPISODES_PAGE)
         found: set[Episode] = set()
-        while True:
-            try:
+        with answered():
+            while True:
                 page = await self._stub.ListEpisodes(request, timeout=timeout)
-            except grpc.RpcError as error:
-                raise from_rpc_error(error) from error
-            found.update(codec.episodes_from_proto(page.episodes))
-            if not page.next_page_token:
-                return frozenset(found)
-            request.page_token = page.next_page_token
+                found.update(codec.episodes_from_proto(page.episodes))
+                if not page.next_page_token:
+                    return frozenset(found)
+                _check_next(page.next_page_token, request.page_token, len(page.episodes))
+                request.page_token = page.next_page_token
 
     async def results(
         self, size: int, after: Episode | None, only: Iterable[Episode], *, timeout: float
@@ -85,49 +100,54 @@ class ParticipantClient:
         request = pb.ParticipantServiceListResultsRequest(
             page_size=size, page_token=str(after or ""), episodes=codec.episodes_to_proto(only)
         )
-        try:
+        with answered():
             page = await self._stub.ListResults(request, timeout=timeout)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
-        return codec.each(codec.result_from_proto, page.results, "results"), bool(page.next_page_token)
+            _check_next(page.next_page_token, request.page_token, len(page.results))
+            return codec.each(codec.result_from_proto, page.results, "results"), bool(page.next_page_token)
 
     async def transition(self, request: Request, *, timeout: float | None = None) -> Answer:
         """One transition over the unary door."""
-        try:
-            answer = await self._stub.Transition(request_to_proto(request), timeout=timeout)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
-        return await self.whole(answer)
+        with answered():
+            message = await self._stub.Transition(request_to_proto(request), timeout=timeout)
+        return await self.whole(message, request.transition)
 
     def control(self, on_report: Callable[[Report], None]) -> ControlStream:
         """The stream over which transitions are pushed."""
         return ControlStream(self, self._stub.Control(), on_report)
 
-    async def whole(self, message: pb.TransitionResponse) -> Answer:
-        """The answer with every page of its restarts."""
-        answer = answer_from_proto(message)
-        if isinstance(answer.result, Prepared) and message.prepared.report.next_restarts_page_token:
-            report = answer.result.report
-            restarts = await self._more_restarts(message.prepared.report, report.restarts, timeout=30.0)
-            return replace(answer, result=replace(answer.result, report=replace(report, restarts=restarts)))
-        return answer
+    async def whole(self, message: pb.TransitionResponse, transition: Transition) -> Answer:
+        """The answer to the transition with every page of its restarts."""
+        with answered():
+            answer = answer_from_proto(message)
+            if type(answer.result) is not RESULT_OF[type(transition)]:
+                wrong, step = message.WhichOneof("result"), type(transition).__name__
+                raise InvalidField(f"result must be that of {step.lower()}, got {wrong}", field="result")
+            if isinstance(answer.result, Prepared):
+                report = answer.result.report
+                restarts = await self._all_restarts(message.prepared.report, report.restarts, timeout=30.0)
+                return replace(answer, result=replace(answer.result, report=replace(report, restarts=restarts)))
+            return answer
 
-    async def _more_restarts(
+    async def _all_restarts(
         self, page: types_pb2.Report, first: tuple[Restart, ...], timeout: float
     ) -> tuple[Restart, ...]:
-        restarts = list(first)
+        restarts, before = list(first), ""
         while page.next_restarts_page_token:
             token = page.next_restarts_page_token
+            _check_next(token, before, len(page.restarts))
+            before = token
             request = pb.GetStatusRequest(restarts_page_size=RESTARTS_PAGE, restarts_page_token=token)
-            page = (await self._status_page(request, timeout)).report
+            page = (await self._stub.GetStatus(request, timeout=timeout)).report
             restarts.extend(codec.report_from_proto(page).restarts)
         return tuple(restarts)
 
-    async def _status_page(self, request: pb.GetStatusRequest, timeout: float) -> pb.GetStatusResponse:
-        try:
-            return await self._stub.GetStatus(request, timeout=timeout)
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from error
+
+def _check_next(token: str, before: str, entries: int) -> None:
+    """Raises InvalidField for a token that would be followed for ever."""
+    if token and (token == before or not entries):
+        raise InvalidField(
+            f"next page token {token!r} follows {before!r} and a page of {entries} entries", field="page"
+        )
 
 
 class ControlStream:
@@ -157,8 +177,11 @@ class ControlStream:
         except asyncio.InvalidStateError as error:
             raise TransportFailed(f"the control stream to {self._client.address} has ended") from error
         finally:
-            self._waiting.pop(request.number, None)
-        return await self._client.whole(message)
+            del self._waiting[request.number]
+            # Of a stream that broke during the write its own error is told, and asyncio would report this one as seen by nobody.
+            if answer.done() and not answer.cancelled():
+                answer.exception()
+        return await self._client.whole(message, request.transition)
 
     async def close(self) -> None:
         self._call.cancel()
@@ -166,19 +189,22 @@ class ControlStream:
         await asyncio.gather(self._reader, return_exceptions=True)
 
     async def _read(self) -> None:
+        broken: GymckptError = TransportFailed(f"the control stream to {self._client.address} was closed")
         try:
-            async for response in self._responses():
-                self._take(response)
-            self.broken = TransportFailed(f"the participant at {self._client.address} ended the control stream")
-        except grpc.RpcError as error:
-            self.broken = TransportFailed(
-                f"the control stream to {self._client.address} broke: {from_rpc_error(error)}"
-            )
-        except asyncio.CancelledError:
-            self.broken = TransportFailed(f"the control stream to {self._client.address} was closed")
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(self.broken)
+            with answered():
+                async for response in self._responses():
+                    self._take(response)
+            broken = TransportFailed(f"the participant at {self._client.address} ended the control stream")
+        except TransportFailed as error:
+            broken = TransportFailed(f"the control stream to {self._client.address} broke: {error.message}")
+        except GymckptError as error:
+            broken = error
+        finally:
+            self.broken = broken
+            self._call.cancel()
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(broken)
 
     def _responses(self) -> AsyncIterator[pb.ControlResponse]:
         responses: AsyncIterator[pb.ControlResponse] = self._call

@@ -42,7 +42,7 @@ from gymckpt.core.transitions import (
     Upload,
     Uploaded,
 )
-from gymckpt.errors import InvalidField, TransportFailed
+from gymckpt.errors import InvalidField
 from gymckpt.rpc.codec import (
     DAY,
     HOUR,
@@ -110,10 +110,10 @@ def answer_to_proto(answer: Answer) -> pb.TransitionResponse:
 
 
 def answer_from_proto(message: pb.TransitionResponse) -> Answer:
-    """An answer as it arrives. Raises TransportFailed for one that this release does not understand."""
+    """An answer as it arrives. Raises InvalidField naming the field."""
     name = message.WhichOneof("result")
     if name is None:
-        raise TransportFailed(f"the answer of transition {message.number} has no result that this release knows")
+        raise InvalidField(f"result of transition {message.number} is none that this release knows", field="result")
     return Answer(
         message.number,
         message.boot_id,

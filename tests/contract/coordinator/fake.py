@@ -60,6 +60,7 @@ from gymckpt.rpc.server import RpcServer, start_server
 from gymckpt.rpc.status import to_proto_status
 from gymckpt.store import ArtifactStore
 from gymckpt.v1 import participant_pb2 as pb
+from gymckpt.v1 import types_pb2
 from gymckpt.v1.participant_pb2_grpc import ParticipantServiceServicer, add_ParticipantServiceServicer_to_server
 
 Play = GymckptError | asyncio.Event
@@ -213,7 +214,16 @@ class FakeParticipant(ParticipantServiceServicer):
         )
 
     async def Transition(self, request: pb.TransitionRequest, context: Any) -> pb.TransitionResponse:
-        return answer_to_proto(await asyncio.shield(asyncio.create_task(self.apply(request_from_proto(request)))))
+        return self.answer(await asyncio.shield(asyncio.create_task(self.apply(request_from_proto(request)))))
+
+    def answer(self, answer: Answer) -> pb.TransitionResponse:
+        """As it goes on the wire."""
+        return answer_to_proto(answer)
+
+    def push(self, report: types_pb2.Report) -> None:
+        """Sends it over every stream."""
+        for stream in self._streams:
+            stream.put_nowait(pb.ControlResponse(report=report))
 
     async def Control(self, request_iterator: Any, context: Any) -> AsyncIterator[pb.ControlResponse]:
         if not self.streaming:
@@ -224,7 +234,7 @@ class FakeParticipant(ParticipantServiceServicer):
         async def answer(request: Request) -> None:
             try:
                 done = await self.apply(request)
-                answers.put_nowait(pb.ControlResponse(answer=answer_to_proto(done)))
+                answers.put_nowait(pb.ControlResponse(answer=self.answer(done)))
             except GymckptError as error:
                 failure = pb.Failure(number=request.number, status=to_proto_status(error))
                 answers.put_nowait(pb.ControlResponse(failure=failure))
@@ -313,9 +323,7 @@ class FakeParticipant(ParticipantServiceServicer):
             self.gate, self.gate_fence, self.closing = GateState.CLOSING, fence, self.closing + 1
         waited_for = len(self.blockers)
         if self.blockers:
-            report = codec.report_to_proto(self._report(), restarts=())
-            for stream in self._streams:
-                stream.put_nowait(pb.ControlResponse(report=report))
+            self.push(codec.report_to_proto(self._report(), restarts=()))
             try:
                 await asyncio.wait_for(self.unblocked.wait(), step.timeout)
             except TimeoutError:
