@@ -13,7 +13,7 @@ import grpc
 from gymckpt.core.chunks import FRAME, batches, digest_of, frames, hash_of, is_large
 from gymckpt.core.ids import Digest
 from gymckpt.core.names import check_name, check_prefix, check_value
-from gymckpt.errors import DamagedFrame, StoreUnavailable, TransportFailed
+from gymckpt.errors import DamagedFrame, InvalidField, StoreUnavailable, TransportFailed
 from gymckpt.rpc import codec
 from gymckpt.rpc.channel import open_channel
 from gymckpt.rpc.status import from_rpc_error
@@ -60,9 +60,15 @@ class StoreClient(ArtifactStore):
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
-        """Failed calls as the store's own errors; StoreUnavailable when the store decided nothing."""
+        """Around calls and the reading of their answers: failed ones as the store's own errors; StoreUnavailable when the store decided nothing, or answered
+        what the protocol does not allow, which is no fault of whoever asked."""
         try:
             yield
+        except InvalidField as wrong:
+            raise StoreUnavailable(
+                f"the store at {self.address} answered what the protocol does not allow: {wrong.message}; start a release of it that keeps to the protocol",
+                details={"address": self.address, "field": wrong.field},
+            ) from wrong
         except grpc.RpcError as failed:
             error = from_rpc_error(failed)
             if isinstance(error, TransportFailed):
@@ -89,9 +95,11 @@ class StoreClient(ArtifactStore):
         wanted = list(dict.fromkeys(digests))
         missing: list[Digest] = []
         for at in range(0, len(wanted), MAX_FIND):
-            columns = codec.digests_to_proto(wanted[at : at + MAX_FIND])
-            answer = await self._ask(self._stub.FindMissing(pb.FindMissingRequest(blobs=columns)))
-            missing.extend(codec.digests_from_proto(answer.missing, "missing", least=0))
+            asked = wanted[at : at + MAX_FIND]
+            request = pb.FindMissingRequest(blobs=codec.digests_to_proto(asked))
+            with self._refusals():
+                answer = await self._stub.FindMissing(request)
+                missing.extend(_some_of(asked, codec.digests_from_proto(answer.missing, "missing", least=0)))
         return missing
 
     async def write(self, blobs: Sequence[bytes]) -> list[Digest]:
@@ -140,10 +148,13 @@ class StoreClient(ArtifactStore):
         while True:
             size = min(limit - len(found), LIST_PAGE) if limit else PAGE
             request = pb.ListNamesRequest(prefix=prefix, page_size=size, page_token=after)
-            page = await self._ask(self._stub.ListNames(request))
+            with self._refusals():
+                page = await self._stub.ListNames(request)
+                if page.next_page_token and page.next_page_token == after:
+                    raise InvalidField(f"next_page_token {after!r} is that of the page before", field="next_page_token")
             found.extend(NameEntry(entry.name, entry.value) for entry in page.entries)
             after = page.next_page_token
-            if not after or len(found) == limit:
+            if not after or (limit and len(found) == limit):
                 return found
 
     async def delete_name(self, name: str, *, epoch: int = 0) -> None:
@@ -151,7 +162,9 @@ class StoreClient(ArtifactStore):
 
     async def scrub(self) -> AsyncIterator[ScrubProgress]:
         async for message in self._answers(self._stub.Scrub(pb.ScrubRequest())):
-            yield _progress(message)
+            with self._refusals():
+                progress = _progress(message)
+            yield progress
 
     async def info(self) -> StoreInfo:
         answer = await self._ask(self._stub.GetInfo(pb.GetInfoRequest()))
@@ -220,6 +233,14 @@ class _Writing:
         if answer is grpc.aio.EOF:
             raise StoreUnavailable("the store ended a write before it answered all of it; retry")
         return answer
+
+
+def _some_of(asked: Sequence[Digest], named: Sequence[Digest]) -> Sequence[Digest]:
+    """Raises InvalidField when the answer names what was not asked for."""
+    other = set(named).difference(asked)
+    if other:
+        raise InvalidField(f"missing names {min(other)}, which is none of the {len(asked)} asked for", field="missing")
+    return named
 
 
 async def _whole_blobs(responses: AsyncIterator[Any], wanted: Sequence[Digest]) -> AsyncIterator[bytes]:

@@ -248,7 +248,18 @@ async def test_a_store_tells_its_bounds(stub: Any) -> None:
 
 
 class Lying(StoreServicer):
-    """A store whose answers are damaged on their way."""
+    """A store whose answers are damaged on their way, or are none of the protocol's."""
+
+    missing = types_pb2.DigestColumns()
+
+    async def FindMissing(self, request: Any, context: Any) -> pb.FindMissingResponse:
+        return pb.FindMissingResponse(missing=self.missing)
+
+    async def ListNames(self, request: Any, context: Any) -> pb.ListNamesResponse:
+        return pb.ListNamesResponse(next_page_token="a")
+
+    async def Scrub(self, request: Any, context: Any) -> AsyncIterator[pb.ScrubResponse]:
+        yield pb.ScrubResponse(damage=[pb.Damage()])
 
     async def Read(self, request: Any, context: Any) -> AsyncIterator[Any]:
         async for response in super().Read(request, context):
@@ -267,6 +278,23 @@ async def test_a_client_refuses_what_was_damaged_on_its_way(store: Held) -> None
                 await client.read([digest])
             with pytest.raises(DamagedFrame, match=digest.blake3.hex()):
                 await anext(client.read_range(digest))
+
+
+async def test_a_wrong_answer_is_told_as_the_stores_fault(store: Held) -> None:
+    """X20: with its address and the field; what was asked for was allowed."""
+    lying = Lying(store)
+    async with await start_server([lying]) as server, StoreClient(server.address) as client:
+        where = rf"{server.address} answered what the protocol does not allow: .*"
+        lying.missing = types_pb2.DigestColumns(blake3=b"short", sizes=[5])
+        with pytest.raises(StoreUnavailable, match=rf"{where}missing"):
+            await client.find_missing([SMALL])
+        lying.missing = codec.digests_to_proto([digest_of(b"other")])
+        with pytest.raises(StoreUnavailable, match=rf"{where}{digest_of(b'other')}"):
+            await client.find_missing([SMALL])
+        with pytest.raises(StoreUnavailable, match=rf"{where}next_page_token"):
+            await asyncio.wait_for(client.list_names("members"), timeout=30)
+        with pytest.raises(StoreUnavailable, match=rf"{where}damage"):
+            await answers(client.scrub())
 
 
 async def test_a_store_that_is_not_there_is_unavailable_and_named() -> None:
