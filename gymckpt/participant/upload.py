@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -34,9 +34,11 @@ if TYPE_CHECKING:
     from gymckpt.store.interface import ArtifactStore
 
 FAILED_SHOWN = 20  # episodes that could not be captured, in the log of one checkpoint
-TURN_SECONDS = 0.0005  # encoding in a thread before the event loop is looked at; one session at least
-LATE_SECONDS = 0.0005  # an event loop that comes later than this has calls to answer
-REST = 3  # seconds without encoding for each second that the event loop was late
+# Encoding takes turns with the event loop. One that comes late after a turn has calls to answer, and the interpreter is left to it for a while. But the longer
+# the loop's own steps are, the longer are the turns, so that an upload comes to an end however busy the server is.
+TURN_SECONDS, LONGEST_TURN = 0.0005, 0.25  # one session at least
+LATE_SECONDS = 0.0005
+REST, LONGEST_REST = 3, 0.05  # seconds without encoding for each second that the loop was late; at most
 BATCH = 8 * 2**20  # bytes of encoded state after which it is sent: bounds the memory that it takes
 REMEMBERED = 16 * 2**10  # bytes of a part whose digest is remembered: most parts of a session are those of another
 
@@ -100,8 +102,7 @@ async def _store_sessions(
     records: list[EpisodeRecord] = []
     errors: dict[Episode, str] = {}
     batch = Batch()
-    sessions = iter(cut.sessions)
-    while encoded := await _encode_some(sessions, state):
+    async for encoded in _encoded(cut.sessions, state):
         for entry in encoded:
             if entry.error:
                 errors[entry.record.episode] = entry.error
@@ -160,22 +161,29 @@ async def _base_states(p: Participant, store: ArtifactStore, base: str) -> set[D
     return {record.state for manifest in manifests for record in manifest.records if record.state is not None}
 
 
-async def _encode_some(sessions: Iterator[FrozenSession], state: SessionState[object, object] | None) -> list[Encoded]:
-    """The next of them, none when all are encoded; after that the interpreter is left to live calls for a while, if there are any."""
-    encoded, ended = await asyncio.to_thread(_encode_turn, sessions, state)
-    late = time.perf_counter() - ended
-    if late > LATE_SECONDS:
-        await asyncio.sleep(REST * late)
-    return encoded
+async def _encoded(
+    sessions: Iterable[FrozenSession], state: SessionState[object, object] | None
+) -> AsyncIterator[list[Encoded]]:
+    """All of them, a turn at a time."""
+    left, turn = iter(sessions), TURN_SECONDS
+    while True:
+        encoded, ended = await asyncio.to_thread(_encode_turn, left, state, turn)
+        late = time.perf_counter() - ended
+        if not encoded:
+            return
+        if late > LATE_SECONDS:
+            await asyncio.sleep(min(REST * late, LONGEST_REST))
+        turn = min(max(late / 4, TURN_SECONDS), LONGEST_TURN)
+        yield encoded
 
 
 def _encode_turn(
-    sessions: Iterator[FrozenSession], state: SessionState[object, object] | None
+    left: Iterator[FrozenSession], state: SessionState[object, object] | None, seconds: float
 ) -> tuple[list[Encoded], float]:
     """What was encoded, and when that ended."""
-    ends = time.perf_counter() + TURN_SECONDS
+    ends = time.perf_counter() + seconds
     encoded: list[Encoded] = []
-    for frozen in sessions:
+    for frozen in left:
         encoded.append(_encode(frozen, state))
         if time.perf_counter() > ends:
             break
