@@ -206,7 +206,7 @@ def _encode(frozen: FrozenSession, state: SessionState[object, object] | None) -
 
 def _part(name: str, data: bytes, blobs: dict[Digest, bytes]) -> Part:
     """Names a part and adds its blobs."""
-    digest = _remembered(data) if len(data) <= REMEMBERED else digest_of(data)
+    digest = _remembered(bytes(data)) if len(data) <= REMEMBERED else digest_of(data)
     blobs[digest] = data
     if len(data) <= FRAME:
         return Part(name, digest)

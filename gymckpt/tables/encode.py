@@ -50,7 +50,7 @@ class BlockCache:
 
     def encoded(self, table: str, rows: Rows) -> bytes:
         """The part that `rows` make. Raises UnsupportedStateError."""
-        pieces = [piece for _, cells in rows for piece in (cells.dtype.char.encode(), cells.tobytes())]
+        pieces = [piece for _, cells in rows for piece in (cells.dtype.str.encode(), cells.tobytes())]
         key = b"%d " % len(rows[0][1]) + b"".join(pieces)
         with self._lock:
             if key in self._entries:

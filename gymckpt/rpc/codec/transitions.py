@@ -321,7 +321,7 @@ _RESULTS_OUT: dict[type, tuple[str, Callable[[Any], Any]]] = {
 
 _RESULTS_IN: dict[str, Callable[[Any], Result]] = {
     "prepared": lambda message: Prepared(
-        report_from_proto(message.report, "report"), message.closing, message.waited_for
+        report_from_proto(message.report, "report"), number(message.closing, "prepared.closing"), message.waited_for
     ),
     "snapshot_taken": lambda message: SnapshotTaken(message.sessions, message.changed, message.freeze_seconds),
     "resumed": lambda message: Resumed(message.already),

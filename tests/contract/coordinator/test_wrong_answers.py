@@ -75,6 +75,11 @@ def blame_nobody(answer: pb.TransitionResponse) -> None:
         answer.prepared.report.blockers.add(type="seed", subject="x", episode=NAMELESS)
 
 
+def close_too_often(answer: pb.TransitionResponse) -> None:
+    if answer.HasField("prepared"):
+        answer.prepared.closing = 2**63
+
+
 def say_nothing(answer: pb.TransitionResponse) -> None:
     if answer.HasField("prepared"):
         answer.ClearField("prepared")
@@ -95,6 +100,7 @@ def name_no_manifest(answer: pb.TransitionResponse) -> None:
     ("change", "field"),
     [
         (blame_nobody, "rollout_id"),
+        (close_too_often, "closing"),
         (say_nothing, "result"),
         (answer_another, "snapshot, got renewed"),
         (name_no_manifest, "blake3"),

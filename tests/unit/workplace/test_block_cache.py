@@ -6,6 +6,7 @@ import itertools
 import sys
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -49,11 +50,14 @@ def test_cells_that_look_alike_are_told_apart(left: Any, right: Any, label: Any)
 
 
 def test_numbers_of_the_same_bits_are_told_apart() -> None:
-    """X36."""
+    """X36: floats and integers, and either order of bytes."""
     cache = BlockCache()
-    for cell in (1.0, 0x3FF0000000000000):
-        frame = pd.DataFrame({"a": [cell]})
-        assert encode_table("t", frame, cache) == encode_table("t", frame)
+    for cells in ([1.0], [0x3FF0000000000000]):
+        for dtype in ("<f8", ">f8") if type(cells[0]) is float else ("<i8", ">i8"):
+            native = np.array(cells, dtype=np.dtype(dtype).newbyteorder("="))
+            for column in (native.astype(dtype), native.view(dtype)):
+                frame = pd.DataFrame({"a": column})
+                assert encode_table("t", frame, cache) == encode_table("t", frame)
 
 
 def test_rows_and_columns_are_told_apart() -> None:

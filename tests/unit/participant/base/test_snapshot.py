@@ -221,6 +221,15 @@ async def test_one_session_that_cannot_be_frozen_or_encoded_is_named_and_the_oth
     assert encoded.why == "resources/tools: session 'b-too' could not be encoded: RuntimeError('cannot be encoded')"
 
 
+async def test_parts_may_be_any_bytes(rounds: Rounds, counters: Counters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """X32: an encoder's own buffer is as good as a copy of it."""
+    encode = counters.state.encode
+    monkeypatch.setattr(counters.state, "encode", lambda frozen: {"value": bytearray(encode(frozen)["value"])})
+    counters.seed("a", value=5)
+    published = await rounds.checkpoint(counters.participant)
+    assert (sorted(published.records), published.uploaded.failed) == (["a"], ())
+
+
 async def test_a_restart_only_session_is_reported_never_exported_and_refused_in_a_scope(rounds: Rounds) -> None:
     """C53, C56, R10"""
     tools = Counters(rounds, capture=Capture.RESTART_ONLY)
