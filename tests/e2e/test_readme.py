@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.ports import with_free_ports
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,14 +21,6 @@ def block(marker: str, file: str = "README.md") -> str:
     return found[1]
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports: list[int] = [held.getsockname()[1] for held in sockets]
-    for held in sockets:
-        held.close()
-    return ports
-
-
 def test_the_embedding_example_survives_a_kill_of_everything_as_printed(tmp_path: Path) -> None:
     """P01, C09, X23: a FastAPI app of the user's own counts on after SIGKILL; its older attempt is refused."""
     (tmp_path / "app.py").write_text(block("file: app.py"))
@@ -35,8 +28,7 @@ def test_the_embedding_example_survives_a_kill_of_everything_as_printed(tmp_path
         block(f"run: {name}")
         for name in ("start everything", "count and take a checkpoint", "kill, start again, restore")
     )
-    for printed, free in zip(("7070", "8001", "8002"), free_ports(3), strict=True):
-        script = script.replace(printed, str(free))
+    script = with_free_ports(script, "7070", "8001", "8002")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180, check=False
@@ -52,8 +44,7 @@ def test_the_grpcurl_examples_run_as_printed(tmp_path: Path) -> None:
     """X20: list, describe, status, and one prepare and abort by hand, against a server that was started as printed."""
     (tmp_path / "app.py").write_text(block("file: app.py"))
     start = block("run: start everything")
-    for printed, free in zip(("7070", "8001", "8002"), free_ports(3), strict=True):
-        start = start.replace(printed, str(free))
+    start = with_free_ports(start, "7070", "8001", "8002")
     find = """
 counter() { python -c '
 import json, sys
@@ -77,8 +68,7 @@ until read -r ADDRESS EPOCH BOOT_ID < <(gymckpt --json participants | counter); 
 def test_the_reference_servers_play_a_first_rollout_as_printed(tmp_path: Path) -> None:
     """X17: it gets its reward, and its result is kept and in the checkpoint."""
     script = "".join(block(f"run: {name}", "servers/README.md") for name in ("start the servers", "play a rollout"))
-    for printed, free in zip(("7070", "9001", "9002", "9003", "9004"), free_ports(5), strict=True):
-        script = script.replace(printed, str(free))
+    script = with_free_ports(script, "7070", "9001", "9002", "9003", "9004")
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     ran = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False

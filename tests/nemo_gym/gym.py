@@ -18,6 +18,8 @@ from typing import Any
 
 import httpx
 
+from tests.ports import free_port
+
 HERE = Path(__file__).resolve().parent
 LONGEST_START = 60.0  # seconds
 LONGEST_COMMAND = 90.0
@@ -25,13 +27,6 @@ LONGEST_COMMAND = 90.0
 WORKPLACE = "resources_servers.workplace_assistant.app:WorkbenchResourcesServer"
 MODEL = "responses_api_models.openai_model.app:SimpleModelServer"
 AGENT = "responses_api_agents.simple_agent.app:SimpleAgent"
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @dataclass

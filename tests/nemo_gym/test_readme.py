@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.nemo_gym.gym import free_port
+from tests.ports import with_free_ports
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "gymckpt" / "nemo_gym" / "README.md").read_text()
@@ -67,9 +67,8 @@ def directory(tmp_path: Path) -> Path:
 def test_rollouts_of_a_gym_run_outlive_the_kill_of_their_resources_server_as_printed(directory: Path) -> None:
     """P01, X13, X14. Installing is left out: the environment of these tests has everything."""
     script = "\n".join(["set -e", *blocks()])
-    for printed in PORTS:
-        assert printed in script
-        script = script.replace(printed, str(free_port()))
+    assert [printed for printed in PORTS if printed not in script] == []
+    script = with_free_ports(script, *PORTS)
     ran = run(script, directory)
     logs = "".join(f"\n{log.name}:\n{log.read_text(errors='replace')[-3000:]}" for log in directory.glob("*.log"))
     assert ran.returncode == 0, ran.stdout + logs
