@@ -195,10 +195,12 @@ class ControlStream:
                 async for response in self._responses():
                     self._take(response)
             broken = TransportFailed(f"the participant at {self._client.address} ended the control stream")
-        except TransportFailed as error:
-            broken = TransportFailed(f"the control stream to {self._client.address} broke: {error.message}")
-        except GymckptError as error:
+        except ParticipantLost as error:
             broken = error
+        except (
+            GymckptError
+        ) as error:  # whatever a stream ends with decides no transition: each is asked again by unary call
+            broken = TransportFailed(f"the control stream to {self._client.address} broke: {error.message}")
         finally:
             self.broken = broken
             self._call.cancel()
